@@ -1,0 +1,172 @@
+"""Adversarial training (paper, Alg. 1): a forest in whose leaves the columns are independent.
+
+Everything runs on codes. Each round a forest learns to tell real rows from synthetic ones; the next synthetic rows
+are drawn column by column from the real rows of its leaves, until it can no longer tell.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from arf_dask.cluster import Runner
+from arf_dask.encode import Codes
+from arf_dask.forest import Grown, Ints, Tree, grow_tree, prune
+from arf_dask.seeds import Stage, generator
+
+logger = logging.getLogger(__name__)
+
+
+class Training(NamedTuple):
+    """How the trees are grown."""
+
+    trees: int
+    min_leaf: int  # real rows that every leaf holds
+    max_rounds: int  # rounds after the first
+    tolerance: float  # the paper's delta
+    max_features: int
+    rows_per_tree: int | None
+    seed: int
+
+
+class Round(NamedTuple):
+    """One round of the adversarial loop."""
+
+    round: int
+    accuracy: float  # out-of-bag accuracy in telling real from synthetic
+    leaves: int  # of the forest grown in this round, after pruning
+
+
+class Forest(NamedTuple):
+    """The generator that the loop ends with."""
+
+    trees: list[Tree]
+    leaves: list[Ints]  # per tree: the leaf number of every real row
+    rounds: list[Round]
+    round: int  # the round whose forest this is
+
+
+Tell = Callable[..., None]
+
+
+def train(codes: Codes, training: Training, runner: Runner, tell: Tell) -> Forest:
+    """Alg. 1. `tell(round=, tree=, accuracy=)` hears of every tree grown."""
+    limit = 0.5 + training.tolerance
+    synthetic = draw_independent(codes, generator(training.seed, Stage.MARGINAL_DRAW))
+    forest, accuracy = _grow_forest(codes, synthetic, training, 0, runner, tell, 1.0)
+    rounds = [Round(0, accuracy, _n_leaves(forest))]
+    kept = Forest(*forest, rounds, 0)
+    for number in range(1, training.max_rounds + 1):
+        if accuracy <= limit:
+            break
+        synthetic = draw_from_leaves(codes, kept.leaves, generator(training.seed, Stage.LEAF_DRAW, number))
+        forest, new_accuracy = _grow_forest(codes, synthetic, training, number, runner, tell, accuracy)
+        rounds.append(Round(number, new_accuracy, _n_leaves(forest)))
+        # The discriminator that fails, or does no worse than before, has nothing to add: keep its generator.
+        if new_accuracy <= limit or new_accuracy >= accuracy:
+            break
+        kept, accuracy = Forest(*forest, rounds, number), new_accuracy
+    logger.info("adversarial rounds: %s", ", ".join(f"{r.accuracy:.4f}" for r in rounds))
+    return kept
+
+
+def draw_independent(codes: Codes, rng: np.random.Generator) -> Codes:
+    """As many rows from the product of the marginals: a bootstrap of every column on its own."""
+    drawn = np.empty_like(codes, order="F")
+    for column in range(codes.shape[1]):
+        drawn[:, column] = codes[rng.integers(0, len(codes), len(codes)), column]
+    return drawn
+
+
+def draw_from_leaves(codes: Codes, leaves: list[Ints], rng: np.random.Generator) -> Codes:
+    """As many rows, each from one leaf: trees at random, leaves by coverage, columns independent inside."""
+    n = len(codes)
+    drawn = np.empty_like(codes, order="F")
+    tree_of_row = rng.integers(0, len(leaves), n)
+    for tree, numbers in enumerate(leaves):
+        rows = np.flatnonzero(tree_of_row == tree)
+        order = np.argsort(numbers, kind="stable")
+        counts = np.bincount(numbers)
+        starts = np.cumsum(counts) - counts
+        leaf = numbers[rng.integers(0, n, len(rows))]
+        for column in range(codes.shape[1]):
+            member = starts[leaf] + (rng.random(len(rows)) * counts[leaf]).astype(np.int64)
+            drawn[rows, column] = codes[order[member], column]
+    return drawn
+
+
+def out_of_bag_accuracy(votes: NDArray[np.float32], voters: NDArray[np.int32], is_real: NDArray[np.int8]) -> float:
+    """Share of rows whose averaged vote falls on the right side; rows without a voter do not count.
+
+    >>> votes, voters = np.array([0.9, 0.2, 0.0], dtype=np.float32), np.array([1, 1, 0], dtype=np.int32)
+    >>> out_of_bag_accuracy(votes, voters, np.array([1, 1, 0], dtype=np.int8))
+    0.5
+    """
+    heard = voters > 0
+    if not heard.any():
+        return 0.5
+    mean = votes[heard] / voters[heard]
+    right = np.where(mean == 0.5, 0.5, (mean > 0.5) == (is_real[heard] == 1))
+    return float(right.mean())
+
+
+class _Context(NamedTuple):
+    """What every tree of a round shares."""
+
+    features: NDArray[np.float32]
+    is_real: NDArray[np.int8]
+    codes: Codes
+    training: Training
+    round: int
+
+
+class _Result(NamedTuple):
+    tree: Tree
+    leaves: Ints
+    votes: NDArray[np.float32]
+    unused: NDArray[np.bool_]
+
+
+def _grow_forest(
+    codes: Codes, synthetic: Codes, training: Training, number: int, runner: Runner, tell: Tell, last: float
+) -> tuple[tuple[list[Tree], list[Ints]], float]:
+    n = len(codes)
+    features = np.empty((2 * n, codes.shape[1]), dtype=np.float32, order="F")
+    features[:n], features[n:] = codes, synthetic
+    is_real = np.repeat(np.array([1, 0], dtype=np.int8), n)
+    context = _Context(features, is_real, np.ascontiguousarray(codes), training, number)
+    votes, voters = np.zeros(2 * n, dtype=np.float32), np.zeros(2 * n, dtype=np.int32)
+    trees, leaves = [], []
+    for tree, result in enumerate(runner.map(grow_one, context, range(training.trees))):
+        votes += np.where(result.unused, result.votes, np.float32(0))
+        voters += result.unused
+        trees.append(result.tree)
+        leaves.append(result.leaves)
+        tell(round=number, tree=tree + 1, accuracy=last)
+    return (trees, leaves), out_of_bag_accuracy(votes, voters, is_real)
+
+
+def grow_one(context: _Context, tree: int) -> _Result:
+    """One tree of one round: grown, pruned, with its votes."""
+    training = context.training
+    rng = generator(training.seed, Stage.TREE, context.round, tree)
+    rows = None if training.rows_per_tree is None else 2 * training.rows_per_tree
+    grown: Grown = grow_tree(
+        context.features,
+        context.is_real,
+        rng,
+        max_features=training.max_features,
+        min_leaf=training.min_leaf,
+        rows=rows,
+    )
+    n = len(context.codes)
+    pruned, leaves = prune(grown.tree, grown.nodes[:n], context.codes, training.min_leaf)
+    return _Result(pruned, leaves, grown.votes, grown.unused)
+
+
+def _n_leaves(forest: tuple[list[Tree], list[Ints]]) -> int:
+    return sum(int((tree.left < 0).sum()) for tree in forest[0])

@@ -1,0 +1,68 @@
+"""Rank codes: the spikes of a number line, and the cuts at which trees may split it.
+
+Trees never see values, only the number of the bin a value falls in. Every spike (atom) has a bin of its own, so
+that a tree can split beside it; the other values share about a thousand bins of equal weight.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+Counts = NDArray[np.int64]
+Flags = NDArray[np.bool_]
+
+MOST_BINS = 1_000
+ATOM_SHARE = 0.001
+ATOM_ROWS = 10
+FEW_VALUES = 64
+FEW_ROWS_EACH = 5
+
+
+class Line(NamedTuple):
+    """One row per distinct value of a numeric column, in order."""
+
+    places: Floats  # on the column's axis
+    counts: Counts  # rows that hold it
+
+
+def find_atoms(line: Line) -> Flags:
+    """Which distinct values are point masses.
+
+    A value that holds a real share of the rows is one; where there are few values, each seen often, all are; and
+    a constant is.
+
+    >>> find_atoms(Line(np.array([0.0, 1.5, 1.7]), np.array([500, 1, 1])))
+    array([ True, False, False])
+    """
+    rows = int(line.counts.sum())
+    if len(line.places) == 1 or (len(line.places) <= FEW_VALUES and rows >= FEW_ROWS_EACH * len(line.places)):
+        return np.ones(len(line.places), dtype=bool)
+    return line.counts >= max(ATOM_SHARE * rows, ATOM_ROWS)
+
+
+def cut_bins(line: Line, atoms: Flags, *, grid: bool, most: int = MOST_BINS) -> Floats:
+    """The inner edges of the bins, ascending: halfway between neighbours, at half-integers on a grid.
+
+    >>> cut_bins(Line(np.array([0.0, 1.0, 4.0]), np.array([9, 1, 1])), np.array([True, False, False]), grid=True)
+    array([0.5, 2.5])
+    """
+    if len(line.places) < 2:
+        return np.empty(0)
+    rest = np.where(atoms, 0, line.counts)
+    before = np.cumsum(rest) - rest
+    quantile = (before * most) // max(int(rest.sum()), 1)
+    starts = atoms[1:] | atoms[:-1] | (quantile[1:] != quantile[:-1])
+    return halfway(line.places[:-1][starts], line.places[1:][starts], grid=grid)
+
+
+def halfway(left: Floats, right: Floats, *, grid: bool) -> Floats:
+    """The cut between each pair of neighbours: left < cut <= right."""
+    if grid:
+        return np.floor((left + right - 1) / 2) + 0.5
+    middle = left + (right - left) / 2
+    # Neighbouring floats may have no number strictly between them: the cut is then the right one itself.
+    return np.where(middle > left, middle, right)

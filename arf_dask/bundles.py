@@ -1,0 +1,266 @@
+"""Columns that hang together, found from pair counts.
+
+Leaves treat variables as independent, so columns that belong together are better modelled as one: `education` and
+`education_num`, `marital` and `relationship`, a `sku` with its category and list price, `warehouse` and `product`
+with the shelf they determine, a clock time with its hour. Pairs are screened on a sample of rows; whatever comes of
+it is verified on all of them.
+"""
+
+from __future__ import annotations
+
+from itertools import combinations
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from arf_dask.seeds import Stage, generator
+
+Ids = NDArray[np.int32]
+Floats = NDArray[np.float64]
+
+SAMPLE_ROWS = 4_000
+MANY_COLUMNS = 100  # beyond so many, half as many rows are sampled
+LEAST_ROWS = 40
+STRONG = 0.4  # adjusted mutual information over the smaller entropy
+ROWS_PER_COMBINATION = 5  # a function must be seen to hold: rows per combination of its arguments
+MOST_COMBINATIONS = 20_000  # of a bundle whose members are functions of each other
+LOOSE_COMBINATIONS = 256  # of a bundle whose members only hang together
+LOOSE_ROWS = 50  # rows per combination of such a bundle
+SMALL = 32  # columns with at most so many values are screened by one matrix product
+MOST_LARGE = 40  # columns with more values that are screened pair by pair
+EVIDENCE = 25.0  # nats against "by chance" that a function needs
+PARENTS = 6  # columns considered as arguments of a function of several
+
+
+class Discrete(NamedTuple):
+    """A column as whole numbers 0 .. n_values - 1, one per row."""
+
+    ids: Ids
+    n_values: int
+
+
+class Pair(NamedTuple):
+    """How strongly two columns hang together."""
+
+    first: int
+    second: int
+    strength: float  # adjusted mutual information over the smaller entropy: 0 none, 1 a function
+
+
+def find_bundles(columns: dict[int, Discrete], n_rows: int) -> list[list[int]]:
+    """Groups of columns (by their keys) to be modelled as one; columns in no group are left out."""
+    usable = {key: c for key, c in columns.items() if 2 <= c.n_values <= _most_values(n_rows)}
+    if n_rows < LEAST_ROWS or len(usable) < 2:
+        return []
+    rows = sample_rows(n_rows, SAMPLE_ROWS if len(usable) <= MANY_COLUMNS else SAMPLE_ROWS // 2)
+    sampled = {key: _compact(c.ids[rows]) for key, c in usable.items()}
+    pairs = screen_pairs(sampled)
+    groups = _Groups(usable, n_rows)
+    for pair in sorted(pairs, key=lambda p: (-p.strength, p.first, p.second)):
+        if pair.strength >= STRONG:
+            groups.join([pair.first, pair.second])
+    _join_functions(groups, sampled, pairs)
+    return groups.several()
+
+
+def sample_rows(n_rows: int, most: int = SAMPLE_ROWS) -> NDArray[np.int64]:
+    """Rows for screening: the same ones for the same number of rows."""
+    if n_rows <= most:
+        return np.arange(n_rows)
+    chosen = generator(0, Stage.SCHEMA).choice(n_rows, most, replace=False)
+    return np.sort(chosen)
+
+
+def screen_pairs(columns: dict[int, Discrete]) -> list[Pair]:
+    """The strength of every pair, adjusted for chance by the same measure on shuffled rows."""
+    small = {key: c for key, c in columns.items() if c.n_values <= SMALL}
+    many = sorted((key for key in columns if key not in small), key=lambda key: columns[key].n_values)
+    large = many[:MOST_LARGE]
+    pairs = _screen_small(small)
+    shuffled = _shuffled(columns)
+    entropies = {key: entropy(np.bincount(c.ids)) for key, c in columns.items()}
+    others = [*small, *large]
+    for key in large:
+        for other in others[: others.index(key)]:
+            true = mutual_information(columns[key], columns[other])
+            chance = mutual_information(shuffled[key], shuffled[other])
+            rows = len(columns[key].ids)
+            smaller = min(entropies[key], entropies[other])
+            pairs.append(Pair(*sorted((key, other)), _strength(true, chance, smaller, rows)))
+    return pairs
+
+
+def mutual_information(a: Discrete, b: Discrete) -> float:
+    """Plug-in mutual information in nats.
+
+    >>> both = Discrete(np.array([0, 1, 0, 1], dtype=np.int32), 2)
+    >>> round(mutual_information(both, both), 4)
+    0.6931
+    """
+    joint = a.ids.astype(np.int64) * b.n_values + b.ids
+    return entropy(np.bincount(a.ids)) + entropy(np.bincount(b.ids)) - entropy(_counts(joint, a.n_values * b.n_values))
+
+
+def entropy(counts: NDArray[np.int64]) -> float:
+    """Plug-in entropy in nats of a table of counts.
+
+    >>> round(entropy(np.array([2, 2, 0])), 4)
+    0.6931
+    """
+    present = counts[counts > 0]
+    total = present.sum()
+    return float(np.log(total) - (present * np.log(present)).sum() / total)
+
+
+def _most_values(n_rows: int) -> int:
+    return min(MOST_COMBINATIONS, n_rows // ROWS_PER_COMBINATION)
+
+
+def _compact(ids: Ids) -> Discrete:
+    values, found = np.unique(ids, return_inverse=True)
+    return Discrete(found.astype(np.int32), len(values))
+
+
+def _counts(joint: NDArray[np.int64], size: int) -> NDArray[np.int64]:
+    if size <= 16 * len(joint):
+        return np.bincount(joint, minlength=1)
+    return np.unique(joint, return_counts=True)[1]
+
+
+def _shuffled(columns: dict[int, Discrete]) -> dict[int, Discrete]:
+    rng = generator(0, Stage.SCHEMA, 1)
+    return {key: Discrete(rng.permutation(c.ids), c.n_values) for key, c in columns.items()}
+
+
+def _strength(true: float, chance: float, smaller: float, rows: int) -> float:
+    """Adjusted mutual information; 0 where it is weak against what chance alone gives."""
+    room = smaller - chance
+    # Near-unique columns "explain" everything by chance: nothing can be learned from them.
+    if room < 0.3 * smaller or smaller < 1e-3 or 2 * rows * (true - chance) < EVIDENCE:
+        return 0.0
+    return max((true - chance) / room, 0.0)
+
+
+def _screen_small(columns: dict[int, Discrete]) -> list[Pair]:
+    """All pairs of columns with few values, by one product of their indicator matrices."""
+    if len(columns) < 2:
+        return []
+    keys = list(columns)
+    true = _pair_information([columns[k] for k in keys])
+    chance = _pair_information(list(_shuffled(columns).values()))
+    rows = len(columns[keys[0]].ids)
+    entropies = [entropy(np.bincount(columns[k].ids)) for k in keys]
+    found = []
+    # Only pairs that could matter are looked at one by one: with 1,000 columns there are half a million.
+    for i, j in zip(*np.nonzero(np.triu(2 * rows * (true - chance) >= EVIDENCE, 1)), strict=True):
+        smaller = min(entropies[i], entropies[j])
+        found.append(Pair(keys[i], keys[j], _strength(true[i, j], chance[i, j], smaller, rows)))
+    return found
+
+
+def _pair_information(columns: list[Discrete]) -> Floats:
+    """Mutual information of every pair, (column, column)."""
+    starts = np.concatenate([[0], np.cumsum([c.n_values for c in columns])])
+    rows = len(columns[0].ids)
+    indicators = np.zeros((rows, starts[-1]), dtype=np.float32)
+    for start, column in zip(starts, columns, strict=False):
+        indicators[np.arange(rows), start + column.ids] = 1
+    joint = np.empty((len(columns), len(columns)))
+    weighted_logs = np.arange(rows + 1) * np.log(np.maximum(np.arange(rows + 1), 1))
+    block = max(1, 8_000_000 // int(starts[-1]))
+    first = 0
+    while first < len(columns):
+        last = max(first + 1, int(np.searchsorted(starts, starts[first] + block, side="right")) - 1)
+        counts = indicators[:, starts[first] : starts[last]].T @ indicators
+        terms = weighted_logs[counts.astype(np.int32)]
+        by_column = np.add.reduceat(terms, starts[:-1], axis=1)
+        joint[first:last] = np.add.reduceat(by_column, starts[first:last] - starts[first], axis=0)
+        first = last
+    single = np.diag(joint)
+    # I = H(a) + H(b) - H(a, b), each H = log n - sum c log c / n.
+    return np.log(rows) + (joint - single[:, None] - single[None, :]) / rows
+
+
+class _Groups:
+    """Disjoint groups of columns that grow by joining, as long as their combinations stay few."""
+
+    def __init__(self, columns: dict[int, Discrete], n_rows: int) -> None:
+        self.columns = columns
+        self.n_rows = n_rows
+        self.group_of = {key: (key,) for key in columns}
+        self.combined = {(key,): column for key, column in columns.items()}
+
+    def join(self, keys: list[int], *, exact: bool = False) -> bool:
+        """Make one group of the groups of these columns, if it may be."""
+        parts = sorted({self.group_of[key] for key in keys})
+        if len(parts) < 2:
+            return False
+        joined = combine([self.combined[part] for part in parts])
+        largest = max(self.combined[part].n_values for part in parts)
+        loose = joined.n_values <= min(LOOSE_COMBINATIONS, self.n_rows // LOOSE_ROWS)
+        tight = joined.n_values <= _most_values(self.n_rows) and (exact or joined.n_values <= 1.02 * largest)
+        if not (loose or tight):
+            return False
+        members = tuple(sorted(key for part in parts for key in part))
+        self.combined[members] = joined
+        self.group_of.update(dict.fromkeys(members, members))
+        return True
+
+    def several(self) -> list[list[int]]:
+        return sorted(list(group) for group in set(self.group_of.values()) if len(group) > 1)
+
+
+def combine(parts: list[Discrete]) -> Discrete:
+    """The combinations that occur, as one column."""
+    joint = parts[0].ids.astype(np.int64)
+    size = parts[0].n_values
+    for part in parts[1:]:
+        joint, size = _renumber(joint * part.n_values + part.ids, size * part.n_values)
+    return Discrete(joint.astype(np.int32), size)
+
+
+def _renumber(joint: NDArray[np.int64], size: int) -> tuple[NDArray[np.int64], int]:
+    if size <= 4 * len(joint) + 1024:
+        present = np.bincount(joint, minlength=size) > 0
+        return (np.cumsum(present) - 1)[joint], int(present.sum())
+    values, found = np.unique(joint, return_inverse=True)
+    return found.astype(np.int64), len(values)
+
+
+def _join_functions(groups: _Groups, sampled: dict[int, Discrete], pairs: list[Pair]) -> None:
+    """Columns that two or three others determine together join them (warehouse + product -> shelf)."""
+    strengths: dict[int, dict[int, float]] = {key: {} for key in sampled}
+    for pair in pairs:
+        if pair.strength > 0:
+            strengths[pair.first][pair.second] = pair.strength
+            strengths[pair.second][pair.first] = pair.strength
+    for target, near in strengths.items():
+        parents = sorted(near, key=lambda key: (-near[key], key))[:PARENTS]
+        parents = [key for key in parents if groups.group_of[key] != groups.group_of[target]]
+        for size in (1, 2, 3):
+            for some in combinations(parents, size):
+                if _is_function(target, some, sampled) and _is_function(target, some, groups.columns):
+                    groups.join([*some, target], exact=True)
+                    break
+            else:
+                continue
+            break
+
+
+def _is_function(target: int, parents: tuple[int, ...], columns: dict[int, Discrete]) -> bool:
+    """Whether the parents determine the target in every row, and so often that it cannot be chance."""
+    together = combine([columns[key] for key in parents])
+    repeats = len(together.ids) - together.n_values
+    if repeats <= 0 or combine([together, columns[target]]).n_values > together.n_values:
+        return False
+    collision = max((_collision(columns[target], columns[key]) for key in parents), default=1.0)
+    return collision < 1 and repeats * -np.log(collision) > EVIDENCE
+
+
+def _collision(target: Discrete, parent: Discrete) -> float:
+    """How likely two rows with the same parent value hold the same target value: sum over parents of p(t|p)^2."""
+    joint = parent.ids.astype(np.int64) * target.n_values + target.ids
+    values, counts = np.unique(joint, return_counts=True)
+    totals = np.bincount(parent.ids, minlength=parent.n_values)
+    return float((counts**2 / totals[values // target.n_values]).sum() / len(target.ids))

@@ -1,0 +1,216 @@
+"""Trees on codes: grown by scikit-learn, held as plain arrays, pruned, routed and turned into boxes by us.
+
+A row goes left where `code <= threshold`. Nodes are numbered in preorder, so that the leaves under any node are a
+run of neighbours. scikit-learn is imported here and nowhere else.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.tree import DecisionTreeClassifier
+
+from arf_dask.encode import Codes
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int32]
+
+LEAF = -1
+
+
+class Tree(NamedTuple):
+    """One row per node; the root is node 0."""
+
+    feature: Ints  # the variable split on, -1 at leaves
+    threshold: Ints  # rows with code <= threshold go left
+    left: Ints  # child nodes, -1 at leaves
+    right: Ints
+
+
+class Grown(NamedTuple):
+    """A tree fresh from scikit-learn, and what it says of the rows it was shown."""
+
+    tree: Tree
+    nodes: Ints  # the leaf of every row
+    votes: NDArray[np.float32]  # the share of real rows in that leaf, among the rows drawn for this tree
+    unused: NDArray[np.bool_]  # rows not drawn: out of bag
+
+
+class Boxes(NamedTuple):
+    """The codes every leaf can hold, (leaf, variable), both ends included."""
+
+    low: Ints
+    high: Ints
+
+
+def grow_tree(
+    features: NDArray[np.float32],
+    is_real: NDArray[np.int8],
+    rng: np.random.Generator,
+    *,
+    max_features: int,
+    min_leaf: int,
+    rows: int | None,
+) -> Grown:
+    """A tree that tells real from synthetic rows, grown on a bootstrap (or on `rows` rows without replacement)."""
+    n = len(is_real)
+    weights = _bootstrap(n, rng) if rows is None or rows >= n else _subsample(n, rows, rng)
+    grower = DecisionTreeClassifier(
+        max_features=max_features, min_samples_leaf=leaf_rows(min_leaf), random_state=int(rng.integers(2**31 - 1))
+    )
+    grower.fit(features, is_real, sample_weight=weights, check_input=False)
+    grown = grower.tree_
+    nodes = grower.apply(features, check_input=False).astype(np.int32)
+    share = grown.value[:, 0, -1] / np.maximum(grown.value[:, 0, :].sum(axis=1), 1e-300)
+    inner = grown.children_left >= 0
+    tree = Tree(
+        np.where(inner, grown.feature, LEAF).astype(np.int32),
+        np.where(inner, np.floor(grown.threshold), 0).astype(np.int32),
+        grown.children_left.astype(np.int32),
+        grown.children_right.astype(np.int32),
+    )
+    return Grown(tree, nodes, share[nodes].astype(np.float32), weights == 0)
+
+
+def leaf_rows(min_leaf: int) -> int:
+    """Rows, real and synthetic, that scikit-learn must leave in a leaf before pruning."""
+    return max(1, min_leaf // 2)
+
+
+def route(tree: Tree, codes: Codes, start: Ints | None = None) -> Ints:
+    """The leaf node of every row, from the root or from a given node each."""
+    nodes = np.zeros(len(codes), dtype=np.int32) if start is None else start.copy()
+    active = np.flatnonzero(tree.left[nodes] >= 0)
+    while len(active):
+        here = nodes[active]
+        goes_left = codes[active, tree.feature[here]] <= tree.threshold[here]
+        here = np.where(goes_left, tree.left[here], tree.right[here])
+        nodes[active] = here
+        active = active[tree.left[here] >= 0]
+    return nodes
+
+
+def prune(tree: Tree, nodes: Ints, codes: Codes, min_leaf: int) -> tuple[Tree, Ints]:
+    """The tree without leaves of fewer than `min_leaf` rows, and the leaf number of every row.
+
+    Where a leaf is too small its parent's split goes away: the rows follow the sibling. `nodes` holds the leaf
+    node of every real row; leaf numbers count 0, 1, .. from left to right.
+    """
+    left, right = tree.left.copy(), tree.right.copy()
+    nodes = nodes.copy()
+    root = 0
+    while left[root] >= 0:
+        counts = np.bincount(nodes, minlength=len(left))
+        inner = _reachable(root, left, right)
+        inner = inner[left[inner] >= 0]
+        a, b = left[inner], right[inner]
+        small_a = (left[a] < 0) & (counts[a] < min_leaf)
+        small_b = (left[b] < 0) & (counts[b] < min_leaf)
+        if not np.any(small_a | small_b):
+            break
+        closing = (small_a | small_b) & (left[a] < 0) & (left[b] < 0)
+        # Parents that become leaves take over the rows of both children; others hand theirs to the sibling.
+        moved = np.arange(len(left), dtype=np.int32)
+        moved[a[closing]] = moved[b[closing]] = inner[closing]
+        bypass_a, bypass_b = small_a & ~closing, small_b & ~closing
+        moved[a[bypass_a]], moved[b[bypass_b]] = b[bypass_a], a[bypass_b]
+        skipped = np.arange(len(left), dtype=np.int32)
+        skipped[inner[bypass_a]], skipped[inner[bypass_b]] = b[bypass_a], a[bypass_b]
+        left[inner[closing]] = right[inner[closing]] = LEAF
+        skipped = _resolve(skipped)
+        left, right = np.where(left >= 0, skipped[left], LEAF), np.where(right >= 0, skipped[right], LEAF)
+        root = int(skipped[root])
+        affected = np.flatnonzero(moved[nodes] != nodes)
+        rewired = Tree(tree.feature, tree.threshold, left, right)
+        nodes[affected] = route(rewired, codes[affected], skipped[moved[nodes[affected]]])
+    return _renumber(Tree(tree.feature, tree.threshold, left, right), root, nodes)
+
+
+def leaf_nodes(tree: Tree) -> Ints:
+    """The node of every leaf, from left to right."""
+    return np.flatnonzero(tree.left < 0).astype(np.int32)
+
+
+def depth_levels(tree: Tree) -> list[Ints]:
+    """Nodes by depth, the root's level first."""
+    levels = [np.zeros(1, dtype=np.int32)]
+    while True:
+        here = levels[-1]
+        inner = here[tree.left[here] >= 0]
+        if not len(inner):
+            return levels
+        levels.append(np.concatenate([tree.left[inner], tree.right[inner]]))
+
+
+def leaf_boxes(tree: Tree, n_codes: Ints) -> Boxes:
+    """The codes that can reach each leaf, given how many codes each variable has."""
+    n_nodes = len(tree.left)
+    low = np.zeros((n_nodes, len(n_codes)), dtype=np.int32)
+    high = np.tile(n_codes.astype(np.int32) - 1, (n_nodes, 1))
+    for here in depth_levels(tree):
+        inner = here[tree.left[here] >= 0]
+        left, right, feature = tree.left[inner], tree.right[inner], tree.feature[inner]
+        for child in (left, right):
+            low[child], high[child] = low[inner], high[inner]
+        high[left, feature] = np.minimum(high[left, feature], tree.threshold[inner])
+        low[right, feature] = np.maximum(low[right, feature], tree.threshold[inner] + 1)
+    leaves = leaf_nodes(tree)
+    return Boxes(low[leaves], high[leaves])
+
+
+def _bootstrap(n: int, rng: np.random.Generator) -> Floats:
+    return np.bincount(rng.integers(0, n, n), minlength=n).astype(np.float64)
+
+
+def _subsample(n: int, rows: int, rng: np.random.Generator) -> Floats:
+    weights = np.zeros(n)
+    weights[rng.choice(n, rows, replace=False)] = 1.0
+    return weights
+
+
+def _reachable(root: int, left: Ints, right: Ints) -> Ints:
+    found = [np.array([root], dtype=np.int32)]
+    while len(found[-1]):
+        inner = found[-1][left[found[-1]] >= 0]
+        found.append(np.concatenate([left[inner], right[inner]]))
+    return np.concatenate(found)
+
+
+def _resolve(target: Ints) -> Ints:
+    """Follow each pointer to its end."""
+    while True:
+        further = target[target]
+        if np.array_equal(further, target):
+            return target
+        target = further
+
+
+def _renumber(tree: Tree, root: int, nodes: Ints) -> tuple[Tree, Ints]:
+    """The part of the tree below `root` in preorder, and the leaf number of every row."""
+    levels = [np.array([root], dtype=np.int32)]
+    while len(levels[-1]):
+        inner = levels[-1][tree.left[levels[-1]] >= 0]
+        levels.append(np.concatenate([tree.left[inner], tree.right[inner]]))
+    size = np.ones(len(tree.left), dtype=np.int32)
+    for here in reversed(levels):
+        inner = here[tree.left[here] >= 0]
+        size[inner] = 1 + size[tree.left[inner]] + size[tree.right[inner]]
+    place = np.full(len(tree.left), LEAF, dtype=np.int32)
+    place[root] = 0
+    for here in levels:
+        inner = here[tree.left[here] >= 0]
+        place[tree.left[inner]] = place[inner] + 1
+        place[tree.right[inner]] = place[inner] + 1 + size[tree.left[inner]]
+    kept = np.flatnonzero(place >= 0)
+    kept = kept[np.argsort(place[kept])]
+    inner = tree.left[kept] >= 0
+    result = Tree(
+        np.where(inner, tree.feature[kept], LEAF).astype(np.int32),
+        np.where(inner, tree.threshold[kept], 0).astype(np.int32),
+        np.where(inner, place[tree.left[kept]], LEAF).astype(np.int32),
+        np.where(inner, place[tree.right[kept]], LEAF).astype(np.int32),
+    )
+    number = np.cumsum(result.left < 0) - 1
+    return result, number[place[nodes]].astype(np.int32)

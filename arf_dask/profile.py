@@ -1,0 +1,104 @@
+"""First look at the data: refuse what cannot be modelled, and count the distinct values of every column."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import polars as pl
+
+from arf_dask.axis import FLOATS, Axis, is_numeric, learn_axis
+from arf_dask.bins import Line
+from arf_dask.errors import DataError, UnsupportedColumnError
+from arf_dask.keys import looks_like_key
+from arf_dask.schema import Kind
+
+
+@dataclass(frozen=True, eq=False)
+class Profile:
+    """The distinct values of one column and how often each occurs."""
+
+    name: str
+    dtype: pl.DataType
+    kind: Kind
+    rows: int
+    nulls: int
+    nans: int
+    levels: pl.Series  # categorical: distinct values, sorted by their text
+    line: Line  # numeric: distinct places on the axis; categorical: counts only
+    axis: Axis | None
+
+
+def check_frame(frame: pl.DataFrame) -> None:
+    """Raise one error for each kind of trouble, with every column concerned."""
+    if frame.width == 0:
+        raise DataError("the frame has no columns. Give a frame with at least one column.")
+    if frame.height == 0:
+        raise DataError("the frame has no rows. Give at least one row to learn from.")
+    odd = [(name, dtype) for name, dtype in frame.schema.items() if not _supported(dtype)]
+    if odd:
+        raise UnsupportedColumnError.from_dtypes(odd)
+    floats = [name for name, dtype in frame.schema.items() if dtype in FLOATS]
+    infinite = {name: int(frame[name].is_infinite().sum()) for name in floats}
+    infinite = {name: count for name, count in infinite.items() if count}
+    if infinite:
+        listed = ", ".join(f"{name!r}: {count}" for name, count in infinite.items())
+        raise DataError(f"infinite values ({listed}). Replace or drop them before fit.")
+
+
+def profile_frame(frame: pl.DataFrame, kinds: Mapping[str, str], keys: Sequence[str]) -> list[Profile]:
+    """One profile per column, in order. `kinds` and `keys` override what would be inferred."""
+    return [profile_column(series, kinds.get(series.name), series.name in keys) for series in frame]
+
+
+def profile_column(series: pl.Series, kind: str | None, key: bool) -> Profile:
+    """Distinct values, counts and kind of one column."""
+    dtype, nulls = series.dtype, series.null_count()
+    nothing = Profile(
+        series.name, dtype, "empty", len(series), nulls, 0, series.clear(), Line(np.empty(0), np.empty(0, np.int64)), None
+    )
+    if nulls == len(series) and not key:
+        return nothing
+    if key or kind == "key" or (kind is None and looks_like_key(series)):
+        return _replace_kind(nothing, "key")
+    if kind == "categorical" or (kind is None and not is_numeric(dtype)) or not is_numeric(dtype):
+        return _categorical_profile(series, nothing)
+    return _numeric_profile(series, nothing)
+
+
+def text_of(series: pl.Series) -> pl.Series:
+    """The levels of a categorical column as strings: the one form in which they are looked up."""
+    return series if series.dtype == pl.String else series.cast(pl.String)
+
+
+def _supported(dtype: pl.DataType) -> bool:
+    if dtype.is_nested() or dtype in (pl.Binary, pl.Object):
+        return False
+    plain = (pl.Boolean, pl.String, pl.Categorical, pl.Enum, pl.Null)
+    return dtype in plain or is_numeric(dtype)
+
+
+def _replace_kind(profile: Profile, kind: Kind) -> Profile:
+    return Profile(**{**profile.__dict__, "kind": kind})
+
+
+def _categorical_profile(series: pl.Series, nothing: Profile) -> Profile:
+    table = pl.DataFrame({"text": text_of(series), "value": series}).drop_nulls("text")
+    counted = table.group_by("text").agg(pl.col("value").first(), pl.len()).sort("text")
+    counts = counted["len"].to_numpy().astype(np.int64)
+    line = Line(np.arange(len(counts), dtype=np.float64), counts)
+    return Profile(**{**nothing.__dict__, "kind": "categorical", "levels": counted["value"], "line": line})
+
+
+def _numeric_profile(series: pl.Series, nothing: Profile) -> Profile:
+    nans = int(series.is_nan().sum()) if series.dtype in FLOATS else 0
+    if nans + nothing.nulls == len(series):
+        # No number at all: a line of no values, only the states NaN and null.
+        return Profile(**{**nothing.__dict__, "kind": "numeric", "nans": nans, "axis": Axis(grid=False)})
+    axis = learn_axis(series)
+    places = axis.to_axis(series)
+    # -0.0 and 0.0 are one number.
+    places, counts = np.unique(places[~np.isnan(places)] + 0.0, return_counts=True)
+    line = Line(places, counts.astype(np.int64))
+    return Profile(**{**nothing.__dict__, "kind": "numeric", "nans": nans, "line": line, "axis": axis})

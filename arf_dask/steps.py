@@ -1,0 +1,111 @@
+"""Columns that are step functions of a number line: a time stamp and its date, a clock time and its hour.
+
+Sorted by the line, such a column changes value only now and then: the places where it does become edges between
+interval states of the line, and the column is read off the state.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from arf_dask.axis import Axis
+from arf_dask.bins import halfway
+from arf_dask.bundles import Discrete, sample_rows
+from arf_dask.seeds import Stage, generator
+
+Floats = NDArray[np.float64]
+
+LEAST_ROWS = 40
+ROWS_PER_RUN = 2  # a monotone function needs little evidence,
+ROWS_PER_LOOSE_RUN = 5  # any other some more
+MOST_RUNS = 4_000
+FEWER = 4  # runs against those of shuffled rows
+LEAST_EXPECTED = 40  # runs that shuffled rows must have, so that few runs mean anything
+
+
+class Step(NamedTuple):
+    """One column that a line determines."""
+
+    line: int  # key of the number line
+    target: int  # key of the column
+    cuts: Floats  # (k, 2): the neighbours on the line between which the target changes
+
+
+def find_steps(lines: dict[int, Floats], targets: dict[int, Discrete], n_rows: int) -> list[Step]:
+    """At most one line for every target. Places are NaN where the line has no number (null): not looked at.
+
+    A target must also be determined where the line has none: the caller checks that with its states.
+    """
+    if n_rows < LEAST_ROWS:
+        return []
+    rows = sample_rows(n_rows)
+    sampled = {key: c.ids[rows] for key, c in targets.items() if 2 <= c.n_values <= n_rows // ROWS_PER_RUN}
+    rng = generator(0, Stage.SCHEMA, 2)
+    expected = {key: _n_runs(rng.permutation(ids)) for key, ids in sampled.items()}
+    found: dict[int, Step] = {}
+    for line, places in lines.items():
+        order = np.argsort(places[rows], kind="stable")
+        order = order[~np.isnan(places[rows][order])]
+        for target, ids in sampled.items():
+            if target in found or target == line or expected[target] < LEAST_EXPECTED:
+                continue
+            if _n_runs(ids[order]) * FEWER <= expected[target]:
+                step = _verify(line, target, places, targets[target])
+                if step is not None:
+                    found[target] = step
+    return list(found.values())
+
+
+def _n_runs(ids: NDArray[np.int32]) -> int:
+    return 1 + int(np.count_nonzero(ids[1:] != ids[:-1]))
+
+
+def _verify(line: int, target: int, places: Floats, column: Discrete) -> Step | None:
+    """The step function on all rows, or None if it is not one."""
+    present = ~np.isnan(places)
+    order = np.lexsort((column.ids[present], places[present]))
+    sorted_places, ids = places[present][order], column.ids[present][order]
+    changes = np.flatnonzero(ids[1:] != ids[:-1])
+    n_runs = len(changes) + 1
+    each_once = n_runs == len(np.unique(ids))
+    enough = ROWS_PER_RUN if each_once else ROWS_PER_LOOSE_RUN
+    if n_runs > MOST_RUNS or n_runs * enough > len(ids):
+        return None
+    cuts = np.stack([sorted_places[changes], sorted_places[changes + 1]], axis=1)
+    if np.any(cuts[:, 0] == cuts[:, 1]):
+        return None  # one place, two values: no function
+    return Step(line, target, cuts)
+
+
+def round_cuts(cuts: Floats, axis: Axis, dtype: pl.DataType) -> Floats:
+    """One edge between each pair of neighbours: the roundest number there is (a full hour, a full thousand).
+
+    The true border of a step function lies somewhere between the neighbours seen; people put borders at round
+    numbers. The number itself belongs to the right side.
+    """
+    left, right = cuts[:, 0], cuts[:, 1]
+    best = halfway(left, right, grid=axis.grid)
+    origin, step = (axis.origin, axis.step) if axis.grid else (0, 1)
+    open_ = np.ones(len(best), dtype=bool)
+    for unit in _units(axis, dtype):
+        # The last multiple of the unit that is not above the right neighbour, in whole steps of the axis.
+        remainder = np.mod(right * (step / unit) + (origin % unit) / unit, 1.0) * (unit / step)
+        remainder = np.rint(remainder) if axis.grid else remainder
+        candidate = right - np.where(np.isclose(remainder, unit / step), 0.0, remainder)
+        fits = open_ & (candidate > left)
+        best[fits] = candidate[fits] - (0.5 if axis.grid else 0.0)
+        open_ &= ~fits
+    return best
+
+
+def _units(axis: Axis, dtype: pl.DataType) -> list[float]:
+    """Round distances, coarsest first, in physical units of the column."""
+    if isinstance(dtype, pl.Datetime | pl.Duration) or dtype == pl.Time:
+        second = {"ms": 10**3, "us": 10**6, "ns": 10**9}[getattr(dtype, "time_unit", None) or "ns"]
+        return [second * s for s in (86_400, 43_200, 21_600, 3_600, 1_800, 900, 600, 300, 60, 30, 10, 1)]
+    powers = range(12, -1 if axis.grid else -10, -1)
+    return [m * 10.0**p for p in powers for m in (1, 0.5) if not axis.grid or m * 10.0**p >= 1]
