@@ -1,0 +1,5 @@
+"""Synthetic tables from adversarial random forests."""
+
+from arf_dask.api import fit, synthesize
+
+__all__ = ["fit", "synthesize"]

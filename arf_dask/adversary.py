@@ -7,7 +7,6 @@ are drawn column by column from the real rows of its leaves, until it can no lon
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -16,6 +15,7 @@ from numpy.typing import NDArray
 from arf_dask.cluster import Runner
 from arf_dask.encode import Codes
 from arf_dask.forest import Grown, Ints, Tree, grow_tree, prune
+from arf_dask.progress import Progress
 from arf_dask.seeds import Stage, generator
 
 logger = logging.getLogger(__name__)
@@ -50,21 +50,18 @@ class Forest(NamedTuple):
     round: int  # the round whose forest this is
 
 
-Tell = Callable[..., None]
-
-
-def train(codes: Codes, training: Training, runner: Runner, tell: Tell) -> Forest:
-    """Alg. 1. `tell(round=, tree=, accuracy=)` hears of every tree grown."""
+def train(codes: Codes, training: Training, runner: Runner, report: Progress) -> Forest:
+    """Alg. 1, on the codes of the real rows. Every tree grown is reported."""
     limit = 0.5 + training.tolerance
     synthetic = draw_independent(codes, generator(training.seed, Stage.MARGINAL_DRAW))
-    forest, accuracy = _grow_forest(codes, synthetic, training, 0, runner, tell, 1.0)
+    forest, accuracy = _grow_forest(codes, synthetic, training, 0, runner, report)
     rounds = [Round(0, accuracy, _n_leaves(forest))]
     kept = Forest(*forest, rounds, 0)
     for number in range(1, training.max_rounds + 1):
         if accuracy <= limit:
             break
         synthetic = draw_from_leaves(codes, kept.leaves, generator(training.seed, Stage.LEAF_DRAW, number))
-        forest, new_accuracy = _grow_forest(codes, synthetic, training, number, runner, tell, accuracy)
+        forest, new_accuracy = _grow_forest(codes, synthetic, training, number, runner, report)
         rounds.append(Round(number, new_accuracy, _n_leaves(forest)))
         # The discriminator that fails, or does no worse than before, has nothing to add: keep its generator.
         if new_accuracy <= limit or new_accuracy >= accuracy:
@@ -132,13 +129,14 @@ class _Result(NamedTuple):
 
 
 def _grow_forest(
-    codes: Codes, synthetic: Codes, training: Training, number: int, runner: Runner, tell: Tell, last: float
+    codes: Codes, synthetic: Codes, training: Training, number: int, runner: Runner, report: Progress
 ) -> tuple[tuple[list[Tree], list[Ints]], float]:
     n = len(codes)
     features = np.empty((2 * n, codes.shape[1]), dtype=np.float32, order="F")
     features[:n], features[n:] = codes, synthetic
     is_real = np.repeat(np.array([1, 0], dtype=np.int8), n)
     context = _Context(features, is_real, np.ascontiguousarray(codes), training, number)
+    report.stage(f"round {number}", training.trees)
     votes, voters = np.zeros(2 * n, dtype=np.float32), np.zeros(2 * n, dtype=np.int32)
     trees, leaves = [], []
     for tree, result in enumerate(runner.map(grow_one, context, range(training.trees))):
@@ -146,8 +144,10 @@ def _grow_forest(
         voters += result.unused
         trees.append(result.tree)
         leaves.append(result.leaves)
-        tell(round=number, tree=tree + 1, accuracy=last)
-    return (trees, leaves), out_of_bag_accuracy(votes, voters, is_real)
+        report.advance(tree=tree + 1)
+    accuracy = out_of_bag_accuracy(votes, voters, is_real)
+    report.advance(0, accuracy=accuracy)
+    return (trees, leaves), accuracy
 
 
 def grow_one(context: _Context, tree: int) -> _Result:

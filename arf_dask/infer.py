@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import polars as pl
@@ -273,9 +273,3 @@ def _reorder(variable: Variable, score: Floats) -> Variable:
     keep_first = np.where(single & (variable.tokens[:, 0] == NULL), 0, 1)
     order = np.lexsort((np.arange(variable.n_states), score, keep_first))
     return _points(variable.columns, variable.tokens[order])
-
-
-def describe_findings(schema: Schema) -> Iterable[str]:
-    """One line for each thing found that a user should know of."""
-    for names in schema.bundles:
-        yield "modelled together: " + ", ".join(repr(name) for name in names)

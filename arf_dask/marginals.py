@@ -1,8 +1,9 @@
 """Truncated normals and uniforms inside the leaves of a forest, as vectorised formulas.
 
-Every function takes arrays that broadcast together. A distribution is `mu, sigma, lower, upper`: the normal
-with this location and scale, cut to [lower, upper]. `sigma = inf` is the uniform on [lower, upper], which must
-then be finite; otherwise an edge may be infinite. Nothing here overflows however far `mu` lies outside the box.
+Every function takes arrays that broadcast together. A distribution is `mu, sigma, lower, upper`: the
+normal with this location and scale, cut to [lower, upper]. `sigma = inf` is the uniform on [lower, upper],
+which must then be finite; otherwise an edge may be infinite. Nothing here overflows however far `mu` lies
+outside the box.
 
 On the grid of integers, the value k carries the mass of [k - 1/2, k + 1/2] and edges lie at half-integers.
 """

@@ -1,9 +1,9 @@
 """Parameters of truncated normals from the mean and variance they shall have after truncation.
 
 For a box and a mean, the variance grows with sigma from 0 to that of the exponential tilt (a uniform if the
-mean is central), so the match is unique where it exists. The mean is always met; a variance out of reach is met
-as nearly as the bounds on sigma allow. The bounds keep later code safe: sigma is at most 1000 widths of the box,
-and `mu` lies at most 30 sigma outside the box.
+mean is central), so the match is unique where it exists. The mean is always met; a variance out of reach is
+met as nearly as the bounds on sigma allow. The bounds keep later code safe: sigma is at most 1000 widths of
+the box, and `mu` lies at most 30 sigma outside the box.
 """
 
 from __future__ import annotations
@@ -137,7 +137,7 @@ def _exponential(below: Array, above: Array) -> tuple[Array, Array]:
 
 
 def _start(problem: _Problem) -> _Tilt:
-    """Between the untruncated normal, right for small variances, and the exponential, right for large ones."""
+    """Between the untruncated normal, right for a small variance, and the exponential, for the largest."""
     tilt, limit = _exponential(problem.below, problem.above)
     ratio = np.minimum(problem.variance / limit, 1.0)
     precision = np.maximum((1 - ratio) / problem.variance, problem.smallest)
@@ -188,7 +188,7 @@ def _newton(problem: _Problem, tilt: _Tilt, central: CentralMoments) -> _Tilt:
     precision = np.maximum(precision, problem.smallest)
     curvature = 0.5 * (tilt.precision - precision)
     lift = (-mean - third * curvature) / second
-    # The tilt exp(lift * e + curvature * e**2) has e from the present mean; the slope is kept at the wanted one.
+    # The tilt exp(lift * e + curvature * e**2) has e from the present mean; our slope is at the wanted one.
     return _Tilt(tilt.slope + lift - 2 * curvature * mean, precision)
 
 
@@ -244,7 +244,7 @@ def _most_grid_sigma(below: Array, above: Array) -> Array:
     width = below + above
     bend = (1 - 1 / width) / (1 + 2 * (below / width) * (above / width))
     rate = np.abs(np.log(above / below) + np.log1p(bend * below) - np.log1p(bend * above))
-    return np.minimum(_MOST_SIGMA * (width + 1), _MOST_OUTSIDE_GRID / np.maximum(rate, 1e-300))
+    return np.asarray(np.minimum(_MOST_SIGMA * (width + 1), _MOST_OUTSIDE_GRID / np.maximum(rate, 1e-300)))
 
 
 def _hold_mean(problem: _GridProblem, sigma: Array, slope: Array) -> tuple[Array, Array]:
@@ -292,7 +292,8 @@ def _root(
         if todo.size == 0:
             break
         old, left, right = x[todo], low[todo], high[todo]
-        new = np.clip(old - value / slope[todo], left, right)
+        with np.errstate(over="ignore"):
+            new = np.clip(old - value / slope[todo], left, right)
         # A bound already seen teaches nothing, and a secant that is slow to come is helped by halving.
         stale = ((new <= left) & seen_low[todo]) | ((new >= right) & seen_high[todo]) | (step % 8 == 7)
         x[todo] = np.where(stale, 0.5 * (left + right), new)

@@ -1,16 +1,16 @@
 """String keys as templates: what is kept of a key column's shape, and fresh values written from it.
 
-A template lists what may stand at each position. Its varying positions, read as digits of a mixed radix, number its
-values from 0 to `capacity - 1`. A template owns one interval of numbers that no training value has; its first row
-takes one number of it, its second row another, and so on. When the interval is used up the value grows: its last
-run of digits (or letters) becomes a number wider than any such run seen in training.
+A template lists what may stand at each position. Its varying positions, read as digits of a mixed radix,
+number its values from 0 on. A template owns one interval of numbers that no training value has; its first row
+takes one number of it, its second row another, and so on. When the interval is used up the value grows: its
+last run of digits (or letters) becomes a number wider than any such run seen in training.
 
 Two rows never get the same value:
 
 - within a template the row's rank is mapped one to one to a number of the interval;
 - two templates differ in the character class of some position, or in a literal, or in length;
-- a grown value is longer, where it grows, than every training value it resembles, and the number written there can
-  be read back from the value and belongs to one row only.
+- a grown value is longer, where it grows, than every training value it resembles, and the number written
+  there can be read back from the value and belongs to one row only.
 """
 
 from __future__ import annotations
@@ -45,7 +45,9 @@ _MASK = 2**64 - 1
 class Template:
     """The form of some of a column's values."""
 
-    positions: tuple[str, ...]  # one character: itself; "": the shape's `others`; longer: an alphabet, "0-9a-f"
+    positions: tuple[
+        str, ...
+    ]  # each one character: itself; "": one of `others`; longer: of an alphabet, "0-9a-f"
     share: float
     start: int  # first number that may be used
     room: int  # how many numbers from there on
@@ -70,9 +72,8 @@ class StringShape:
     def from_dict(cls, data: Any) -> StringShape:
         require_fields(data, {"prefix": str, "suffix": str, "others": str, "templates": list}, "string keys")
         require(max(len(data["prefix"]), len(data["suffix"])) <= MAX_POSITIONS, "prefix or suffix too long")
-        require(len(data["others"]) <= MAX_OTHERS, f"more than {MAX_OTHERS} other characters")
-        require(all(ord(character) > 127 for character in data["others"]), "an ASCII character among the others")
-        require(_is_ascending(data["others"]), "the other characters are not in ascending order")
+        require(_is_text(data["prefix"] + data["suffix"]), "a prefix or suffix that is not Unicode text")
+        _check_others(data["others"])
         require(1 <= len(data["templates"]) <= MAX_TEMPLATES, f"needs 1 to {MAX_TEMPLATES} templates")
         templates = tuple(_template_from_dict(entry, data["others"]) for entry in data["templates"])
         require(sum(template.share for template in templates) > 0, "all template shares are zero")
@@ -80,24 +81,24 @@ class StringShape:
 
 
 def fresh_strings(shape: StringShape, first_row: int, n: int, seed: int) -> pl.Series:
-    """The values of rows `first_row` to `first_row + n - 1`, in order; each depends on its row and the seed alone."""
+    """The values of rows `first_row` to `first_row + n - 1`; each depends on its row and the seed alone."""
     rows = np.arange(first_row, first_row + n, dtype=np.uint64)
     template_ids, ranks = _assign_templates([template.share for template in shape.templates], rows, seed)
     # Every grown row comes after this many rows, so numbers of grown values may start from here.
-    n_before_growth = min(template.room for template in shape.templates if template.share > 0)
-    places: list[NDArray[np.intp]] = [np.empty(0, np.intp)]
-    values = [pl.Series(dtype=pl.String)]
-    for template_id in np.unique(template_ids):
-        template = shape.templates[template_id]
-        key = _key(seed, int(template_id))
-        fits = ranks < template.room
-        inside = np.flatnonzero((template_ids == template_id) & fits)
-        grown = np.flatnonzero((template_ids == template_id) & ~fits)
-        places += [inside, grown]
+    n_before_growth = min(template.room for template in shape.templates)
+    # Grouped by template; within it ranks ascend, so that rows with room come before those that grow.
+    order = np.argsort(template_ids, kind="stable")
+    ends = np.cumsum(np.bincount(template_ids, minlength=len(shape.templates)))
+    values = []
+    for template_id, chosen in enumerate(np.split(order, ends[:-1])):
+        template, key = shape.templates[template_id], _key(seed, template_id)
+        n_inside = np.searchsorted(ranks[chosen], np.uint64(template.room))
+        inside, grown = chosen[:n_inside], chosen[n_inside:]
         values.append(_values_inside(template, shape.others, rows[inside], ranks[inside], key))
         values.append(_values_grown(template, shape.others, rows[grown], n_before_growth, key))
-    order = np.argsort(np.concatenate(places))
-    core = pl.concat(values, rechunk=True).gather(order)
+    core = pl.concat(values, rechunk=True)
+    if len(shape.templates) > 1:
+        core = core.gather(np.argsort(order, kind="stable"))
     return pl.select(pl.concat_str(pl.lit(shape.prefix), core, pl.lit(shape.suffix))).to_series()
 
 
@@ -126,6 +127,7 @@ def split_words(sizes: Sequence[int]) -> list[tuple[int, int]]:
 
 
 def first_word_capacity(sizes: Sequence[int]) -> int:
+    """How many numbers the first word can tell apart; the others only add variety."""
     return prod(sizes[: split_words(sizes)[0][1]])
 
 
@@ -165,13 +167,17 @@ def strings_from_codes(codes: Codes) -> pl.Series:
         flat = pl.Series(np.ascontiguousarray(codes).ravel(), dtype=pl.UInt8)
         return flat.reshape((n_rows, length)).cast(pl.List(pl.UInt8)).cast(pl.Binary).cast(pl.String)
     # NumPy drops trailing NULs, so each string ends with a mark that is cut off again.
-    marked = np.column_stack([codes, np.full(n_rows, ord("."), dtype=np.uint32)])
+    marked = np.full((n_rows, length + 1), ord("."), dtype=np.uint32)
+    marked[:, :-1] = codes
     return pl.Series(marked.view(f"U{length + 1}").ravel()).str.head(-1)
 
 
 def require(holds: bool, problem: str) -> None:
+    """Raises, for a stored shape in which something does not hold."""
     if not holds:
-        raise ValueError(f"key shape: {problem}. The model file is damaged or was changed; fit and save it again.")
+        raise ValueError(
+            f"key shape: {problem}. The model file was damaged or changed: fit and save it again."
+        )
 
 
 def require_fields(data: Any, fields: dict[str, type], where: str) -> None:
@@ -183,27 +189,47 @@ def require_fields(data: Any, fields: dict[str, type], where: str) -> None:
 
 
 def _template_from_dict(data: Any, others: str) -> Template:
-    fields = {"positions": list, "share": float, "start": int, "room": int, "ordered": bool, "grown_width": int}
-    require_fields(data, fields, "template")
-    positions = data["positions"]
+    types = {
+        "positions": list,
+        "share": float,
+        "start": int,
+        "room": int,
+        "ordered": bool,
+        "grown_width": int,
+    }
+    require_fields(data, types, "template")
+    positions, start, room = data["positions"], data["start"], data["room"]
     require(len(positions) <= MAX_POSITIONS, f"a template of over {MAX_POSITIONS} positions")
     require(all(isinstance(position, str) for position in positions), "a position that is not text")
     for position in set(positions):
         _check_position(position, others)
     require(0.0 <= data["share"] <= 1.0, f"a share of {data['share']}, outside 0 to 1")
     sizes = [len(expand_alphabet(position, others)) for position in positions]
-    fits = data["start"] >= 0 and data["room"] >= 0 and data["start"] + data["room"] <= first_word_capacity(sizes)
+    fits = start >= 0 and room >= 0 and start + room <= first_word_capacity(sizes)
     require(fits, "a template's interval lies outside its numbers")
     require(1 <= data["grown_width"] <= MAX_POSITIONS + 1, "a grown width out of bounds")
     return Template(**{**data, "positions": tuple(positions)})
 
 
+def _check_others(others: str) -> None:
+    require(len(others) <= MAX_OTHERS, f"more than {MAX_OTHERS} other characters")
+    require(_is_text(others), "other characters that are not Unicode text")
+    require(all(ord(character) > 127 for character in others), "an ASCII character among the others")
+    require(_is_ascending(others), "the other characters are not in ascending order")
+
+
 def _check_position(position: str, others: str) -> None:
+    require(_is_text(position), "a position that is not Unicode text")
     if position == "":
         require(others != "", "a position of other characters, but there are none")
     elif len(position) > 1:
         valid = _ALPHABET.fullmatch(position) is not None and _is_ascending(expand_alphabet(position, ""))
         require(valid, f"{position[:20]!r} is not an alphabet")
+
+
+def _is_text(text: str) -> bool:
+    """Half a surrogate pair passes as a character in Python and JSON, but is none."""
+    return not any("\ud800" <= character <= "\udfff" for character in text)
 
 
 def _is_ascending(text: str) -> bool:
@@ -274,11 +300,15 @@ def _random_words(alphabets: Sequence[str], rows: Words, key: int) -> list[Words
 def _write(alphabets: Sequence[str], words: Sequence[Words]) -> Codes:
     """The characters, one row per value, whose numbers in the mixed radix of the alphabets are the words."""
     is_wide = any(not alphabet.isascii() for alphabet in alphabets)
-    codes: Codes = np.empty((len(alphabets), words[0].size), dtype=np.uint32 if is_wide else np.uint8)
+    shape = len(alphabets), words[0].size
+    codes: Codes = np.empty(shape, dtype=np.uint32) if is_wide else np.empty(shape, dtype=np.uint8)
     spans = split_words([len(alphabet) for alphabet in alphabets])
     for (begin, end), word in zip(spans, words, strict=True):
         left = word
         for place in reversed(range(begin, end)):
+            if len(alphabets[place]) == 1:
+                codes[place] = ord(alphabets[place])
+                continue
             characters = np.array([ord(character) for character in alphabets[place]], dtype=codes.dtype)
             size = np.uint64(characters.size)
             quotient = left // size
@@ -290,8 +320,8 @@ def _write(alphabets: Sequence[str], words: Sequence[Words]) -> Codes:
 def _scatter(ranks: Words, size: int, key: int) -> Words:
     """A one-to-one map of 0 .. size - 1 onto itself that looks random.
 
-    Permutes the next power of two, and walks on from numbers outside until one is inside: the walk follows a cycle
-    of the permutation that began inside, so it comes back.
+    Permutes the next power of two, and walks on from numbers outside until one is inside: the walk follows a
+    cycle of the permutation that began inside, so it comes back.
     """
     numbers = _permute(ranks, size, key)
     outside = np.flatnonzero(numbers >= size)

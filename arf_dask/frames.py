@@ -1,0 +1,93 @@
+"""Any frame in, the same kind of frame out."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from os import PathLike
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import polars as pl
+import pyarrow as pa
+
+from arf_dask.errors import DataError
+
+
+class Given(NamedTuple):
+    """The caller's data as Polars, and the way back to what the caller uses."""
+
+    frame: pl.DataFrame
+    back: Callable[[pl.DataFrame], Any]
+
+
+def take(data: Any) -> Given:
+    """Polars frame, lazy frame, pandas, Arrow table, Dask frame, or the path of Parquet or CSV files."""
+    if isinstance(data, pl.DataFrame):
+        return Given(data, lambda frame: frame)
+    if isinstance(data, pl.LazyFrame):
+        return Given(data.collect(), lambda frame: frame.lazy())
+    if isinstance(data, str | PathLike):
+        return Given(read(str(data)), lambda frame: frame)
+    if isinstance(data, pa.Table):
+        return Given(_from_arrow(data), lambda frame: frame.to_arrow().cast(data.schema))
+    pandas = sys.modules.get("pandas")
+    if pandas is not None and isinstance(data, pandas.DataFrame):
+        return Given(_from_pandas(data), lambda frame: _to_pandas(frame, data))
+    if type(data).__module__.startswith(("dask.dataframe", "dask_expr")) and hasattr(data, "npartitions"):
+        return _take_dask(data)
+    raise DataError(
+        f"data is a {type(data).__module__}.{type(data).__qualname__}. Give a Polars DataFrame or LazyFrame, a pandas "
+        "DataFrame, a pyarrow Table, a Dask DataFrame, or the path of Parquet or CSV files."
+    )
+
+
+def read(path: str) -> pl.DataFrame:
+    """Parquet or CSV files: one file, a directory, or a glob."""
+    target = Path(path)
+    pattern = str(target / "**" / "*.parquet") if target.is_dir() else path
+    try:
+        if path.lower().endswith((".csv", ".csv.gz", ".tsv")):
+            separator = "\t" if path.lower().endswith(".tsv") else ","
+            return pl.read_csv(path, separator=separator, try_parse_dates=True, infer_schema_length=10_000)
+        return pl.read_parquet(pattern)
+    except (OSError, pl.exceptions.PolarsError) as error:
+        raise DataError(f"{path}: cannot be read as Parquet or CSV: {error}") from error
+
+
+def _from_arrow(table: pa.Table) -> pl.DataFrame:
+    frame = pl.from_arrow(table)
+    assert isinstance(frame, pl.DataFrame)
+    return frame
+
+
+def _from_pandas(data: Any) -> pl.DataFrame:
+    twice = data.columns[data.columns.duplicated()].tolist()
+    if twice:
+        raise DataError(f"column {twice[0]!r} occurs more than once. Rename the columns first.")
+    return pl.from_pandas(data.rename(columns=str), nan_to_null=True)
+
+
+def _to_pandas(frame: pl.DataFrame, like: Any) -> Any:
+    """A pandas frame with the dtypes of `like`, where the values allow it."""
+    result = frame.to_pandas()
+    result.columns = like.columns
+    for name, dtype in like.dtypes.items():
+        if result[name].dtype != dtype:
+            try:
+                result[name] = result[name].astype(dtype)
+            except (TypeError, ValueError):
+                continue  # such as missing values in a plain integer column
+    return result
+
+
+def _take_dask(data: Any) -> Given:
+    import dask.dataframe
+
+    local = data.compute()
+    partitions = data.npartitions
+
+    def back(frame: pl.DataFrame) -> Any:
+        return dask.dataframe.from_pandas(_to_pandas(frame, local), npartitions=partitions)
+
+    return Given(_from_pandas(local), back)

@@ -1,0 +1,67 @@
+"""What can be asked of a fitted model."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import cached_property
+
+import numpy as np
+import polars as pl
+
+from arf_dask.cluster import Threads
+from arf_dask.density import log_density
+from arf_dask.errors import OptionError
+from arf_dask.forge import BLOCK_ROWS, Sampler, forge_block, make_sampler
+from arf_dask.frames import take
+from arf_dask.progress import progress_for
+from arf_dask.seeds import entropy
+from arf_dask.tables import Tables
+
+
+class Model(Tables):
+    """A learned joint distribution: frozen tables, and what can be asked of them."""
+
+    @classmethod
+    def of(cls, tables: Tables) -> Model:
+        fields = ("schema", "trees", "coverage", "entries", "histograms", "strengths")
+        rest = ("family", "support", "rounds_held", "options")
+        return cls(*(getattr(tables, name) for name in (*fields, *rest)))
+
+    def sample(self, n: int, *, seed: int | None = None, progress: object = None) -> pl.DataFrame:
+        """`n` synthetic rows with the columns and dtypes of the training data."""
+        check_rows(n)
+        chosen = entropy(seed)
+        blocks = list(cut_blocks(n))
+        frames = []
+        with progress_for(progress) as report:  # type: ignore[arg-type]
+            report.stage("sampling", n)
+            for frame in Threads().map(_block, (self.sampler, chosen), blocks):
+                frames.append(frame)
+                report.advance(frame.height)
+        if not frames:
+            return forge_block(self.sampler, 0, chosen, 0, 0)
+        return pl.concat(frames, rechunk=True)
+
+    def log_density(self, data: object) -> pl.Series:
+        """The log-density of every row (the paper's q), in nats; -inf outside the support."""
+        return pl.Series("log_density", log_density(self, take(data).frame))
+
+    @cached_property
+    def sampler(self) -> Sampler:
+        return make_sampler(self)
+
+
+def check_rows(n: object) -> None:
+    if isinstance(n, bool) or not isinstance(n, int | np.integer) or n < 0:
+        raise OptionError(f"n={n!r}: give the number of rows to draw, a whole number of at least 0.")
+
+
+def cut_blocks(n: int) -> Iterator[tuple[int, int, int]]:
+    """(block, first row, rows) of every block. The size never depends on who does the work."""
+    for block, first in enumerate(range(0, n, BLOCK_ROWS)):
+        yield block, first, min(BLOCK_ROWS, n - first)
+
+
+def _block(shared: tuple[Sampler, int], place: tuple[int, int, int]) -> pl.DataFrame:
+    (sampler, seed), (block, first, rows) = shared, place
+    return forge_block(sampler, rows, seed, block, first)

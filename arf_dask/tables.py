@@ -1,0 +1,165 @@
+"""The model: frozen tables, one row per leaf, per node, or per (leaf, state) of a variable."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from arf_dask.adversary import Round
+from arf_dask.forest import Boxes, Ints, Tree, leaf_boxes, leaf_nodes
+from arf_dask.schema import Floats, Schema, Variable
+
+Counts = NDArray[np.int64]
+
+
+class Entries(NamedTuple):
+    """The leaves' knowledge of one variable. One row per (leaf, state) that holds training rows, sorted."""
+
+    leaf: NDArray[np.uint32]  # number of the leaf among all trees
+    state: NDArray[np.uint32]
+    count: NDArray[np.uint32]  # training rows
+    mu: Floats  # intervals: the normal before truncation; NaN for points
+    sigma: Floats  # inf: uniform
+
+
+class Surroundings(NamedTuple):
+    """Where the leaves of one tree stand. One row per leaf."""
+
+    boxes: Boxes  # codes each leaf can hold
+    rows: Counts  # training rows
+    first: Ints  # the leaves under its parent: first <= leaf < last, counted within the tree
+    last: Ints
+    split: Ints  # the variable its parent splits on; -1 if it has no parent
+
+
+@dataclass(frozen=True, eq=False)
+class Tables:
+    """All that is learned. `Model` adds what can be asked of it."""
+
+    schema: Schema
+    trees: Sequence[Tree]
+    coverage: Counts  # per leaf: training rows
+    entries: Sequence[Entries]  # per variable
+    histograms: Sequence[Counts]  # per variable: training rows by code
+    strengths: Floats  # per variable: rows' worth of prior that a leaf is shrunk by
+    family: str  # "truncnorm" or "uniform"
+    support: str  # "observed" or "open"
+    rounds_held: Sequence[Round]
+    options: Mapping[str, object]
+
+    @cached_property
+    def starts(self) -> Ints:
+        """Per tree: the number of its first leaf among all; one more at the end."""
+        counts = [int((tree.left < 0).sum()) for tree in self.trees]
+        return np.concatenate([[0], np.cumsum(counts)]).astype(np.int32)
+
+    @cached_property
+    def n_codes(self) -> Ints:
+        return np.array([v.n_codes for v in self.schema.variables], dtype=np.int32)
+
+    @property
+    def n_leaves(self) -> int:
+        return int(self.starts[-1])
+
+    def surroundings(self, tree: int) -> Surroundings:
+        """Boxes, rows and parents of the leaves of one tree."""
+        nodes = self.trees[tree]
+        first, last, split = parent_ranges(nodes)
+        rows = self.coverage[self.starts[tree] : self.starts[tree + 1]]
+        return Surroundings(leaf_boxes(nodes, self.n_codes), rows, first, last, split)
+
+    @property
+    def rounds(self) -> pl.DataFrame:
+        """One row per round: round, accuracy (out of bag), leaves."""
+        kinds = {"round": pl.UInt32, "accuracy": pl.Float64, "leaves": pl.UInt32}
+        return pl.DataFrame([r._asdict() for r in self.rounds_held], schema=kinds)
+
+    @property
+    def nodes(self) -> pl.DataFrame:
+        """One row per (tree, node): tree, node, feature, threshold, left, right (-1 at leaves)."""
+        return pl.concat([_node_table(number, tree) for number, tree in enumerate(self.trees)])
+
+    @property
+    def leaves(self) -> pl.DataFrame:
+        """One row per leaf: leaf, tree, node, rows, coverage (share of the rows of its tree)."""
+        tree = np.repeat(np.arange(len(self.trees)), np.diff(self.starts))
+        return pl.DataFrame(
+            {
+                "leaf": np.arange(self.n_leaves, dtype=np.uint32),
+                "tree": tree.astype(np.uint32),
+                "node": np.concatenate([leaf_nodes(t) for t in self.trees]).astype(np.uint32),
+                "rows": self.coverage.astype(np.uint64),
+                "coverage": self.coverage / self.schema.n_rows,
+            }
+        )
+
+    def __repr__(self) -> str:
+        columns, bundles = len(self.schema.columns), len(self.schema.bundles)
+        return (
+            f"<{type(self).__name__} of {self.schema.n_rows:,} rows: {columns} columns in "
+            f"{len(self.schema.variables)} variables ({bundles} bundles), {len(self.trees)} trees, "
+            f"{self.n_leaves:,} leaves, out-of-bag accuracy {self.rounds_held[-1].accuracy:.3f} after "
+            f"{len(self.rounds_held)} rounds>"
+        )
+
+
+def parent_ranges(tree: Tree) -> tuple[Ints, Ints, Ints]:
+    """Per leaf: the run of leaves under its parent (first, last excluded) and the variable the parent splits on."""
+    n_nodes = len(tree.left)
+    is_leaf = tree.left < 0
+    before = np.concatenate([[0], np.cumsum(is_leaf)])
+    inner = np.flatnonzero(~is_leaf)
+    parent = np.zeros(n_nodes, dtype=np.int64)
+    parent[tree.left[inner]] = parent[tree.right[inner]] = inner
+    # Preorder: the subtree of a node ends where its right sibling begins, or with its parent's.
+    end = np.full(n_nodes, n_nodes, dtype=np.int64)
+    for node in _by_depth(tree):
+        below = node[tree.left[node] >= 0]
+        end[tree.left[below]] = tree.right[below]
+        end[tree.right[below]] = end[below]
+    of_leaf = parent[leaf_nodes(tree)]
+    split = np.where(tree.feature[of_leaf] >= 0, tree.feature[of_leaf], -1)
+    return before[of_leaf].astype(np.int32), before[end[of_leaf]].astype(np.int32), split.astype(np.int32)
+
+
+def value_edges(variable: Variable, schema: Schema, support: str) -> Floats:
+    """The edges of a line's bins, from end to end of what may come out: one more than there are bins."""
+    axis = schema.columns[variable.columns[0]].axis
+    assert axis is not None
+    half = 0.5 if axis.grid else 0.0
+    ends = (axis.low - half, axis.high + half)
+    if support == "open" and not axis.grid:
+        ends = (-np.inf, np.inf)
+    return np.concatenate([[ends[0]], variable.edges, [ends[1]]])
+
+
+def interval_bounds(variable: Variable, edges: Floats, states: Ints, low: Ints, high: Ints) -> tuple[Floats, Floats]:
+    """The part of an interval state that a box of codes leaves: lower and upper value."""
+    first = np.maximum(low, variable.code_low[states]) - variable.first_bin
+    last = np.minimum(high, variable.code_high[states]) - variable.first_bin
+    return edges[np.clip(first, 0, len(edges) - 2)], edges[np.clip(last, 0, len(edges) - 2) + 1]
+
+
+def _by_depth(tree: Tree) -> list[Ints]:
+    from arf_dask.forest import depth_levels
+
+    return depth_levels(tree)
+
+
+def _node_table(number: int, tree: Tree) -> pl.DataFrame:
+    return pl.DataFrame(
+        {
+            "tree": np.full(len(tree.left), number, dtype=np.uint32),
+            "node": np.arange(len(tree.left), dtype=np.uint32),
+            "feature": tree.feature,
+            "threshold": tree.threshold,
+            "left": tree.left,
+            "right": tree.right,
+        }
+    )
