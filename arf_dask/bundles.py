@@ -23,6 +23,8 @@ SAMPLE_ROWS = 4_000
 MANY_COLUMNS = 100  # beyond so many, half as many rows are sampled
 LEAST_ROWS = 40
 STRONG = 0.4  # adjusted mutual information over the smaller entropy
+IMPOSSIBLE = 0.02  # share of rows that independent columns would put into combinations that never occur
+NOVELTY = 2.5e-4  # share of rows that may hold a combination of their own (Good-Turing: the unseen rest)
 ROWS_PER_COMBINATION = 5  # a function must be seen to hold: rows per combination of its arguments
 MOST_COMBINATIONS = 20_000  # of a bundle whose members are functions of each other
 LOOSE_COMBINATIONS = 256  # of a bundle whose members only hang together
@@ -46,6 +48,11 @@ class Pair(NamedTuple):
     first: int
     second: int
     strength: float  # adjusted mutual information over the smaller entropy: 0 none, 1 a function
+    impossible: float  # share of rows that independence would put into combinations that never occur
+
+    @property
+    def hangs_together(self) -> bool:
+        return self.strength >= STRONG or self.impossible >= IMPOSSIBLE
 
 
 def find_bundles(columns: dict[int, Discrete], n_rows: int) -> list[list[int]]:
@@ -57,9 +64,9 @@ def find_bundles(columns: dict[int, Discrete], n_rows: int) -> list[list[int]]:
     sampled = {key: _compact(c.ids[rows]) for key, c in usable.items()}
     pairs = screen_pairs(sampled)
     groups = _Groups(usable, n_rows)
-    for pair in sorted(pairs, key=lambda p: (-p.strength, p.first, p.second)):
-        if pair.strength >= STRONG:
-            groups.join([pair.first, pair.second])
+    together = [pair for pair in pairs if pair.hangs_together]
+    for pair in sorted(together, key=lambda p: (-p.strength - p.impossible, p.first, p.second)):
+        groups.join([pair.first, pair.second])
     _join_functions(groups, sampled, pairs)
     return groups.several()
 
@@ -87,7 +94,9 @@ def screen_pairs(columns: dict[int, Discrete]) -> list[Pair]:
             chance = mutual_information(shuffled[key], shuffled[other])
             rows = len(columns[key].ids)
             smaller = min(entropies[key], entropies[other])
-            pairs.append(Pair(*sorted((key, other)), _strength(true, chance, smaller, rows)))
+            strength = _strength(true, chance, smaller, rows)
+            if strength > 0:
+                pairs.append(Pair(*sorted((key, other)), strength, 0.0))
     return pairs
 
 
@@ -147,39 +156,51 @@ def _screen_small(columns: dict[int, Discrete]) -> list[Pair]:
     if len(columns) < 2:
         return []
     keys = list(columns)
-    true = _pair_information([columns[k] for k in keys])
-    chance = _pair_information(list(_shuffled(columns).values()))
+    true, impossible = _pair_tables([columns[k] for k in keys])
+    chance, _ = _pair_tables(list(_shuffled(columns).values()))
     rows = len(columns[keys[0]].ids)
+    # That so many rows miss a combination by chance has probability exp(-rows * share).
+    impossible = np.where(rows * impossible >= EVIDENCE, impossible, 0.0)
     entropies = [entropy(np.bincount(columns[k].ids)) for k in keys]
     found = []
     # Only pairs that could matter are looked at one by one: with 1,000 columns there are half a million.
-    for i, j in zip(*np.nonzero(np.triu(2 * rows * (true - chance) >= EVIDENCE, 1)), strict=True):
+    notable = (2 * rows * (true - chance) >= EVIDENCE) | (impossible >= IMPOSSIBLE)
+    for i, j in zip(*np.nonzero(np.triu(notable, 1)), strict=True):
         smaller = min(entropies[i], entropies[j])
-        found.append(Pair(keys[i], keys[j], _strength(true[i, j], chance[i, j], smaller, rows)))
+        strength = _strength(true[i, j], chance[i, j], smaller, rows)
+        found.append(Pair(keys[i], keys[j], strength, float(impossible[i, j])))
     return found
 
 
-def _pair_information(columns: list[Discrete]) -> Floats:
-    """Mutual information of every pair, (column, column)."""
+def _pair_tables(columns: list[Discrete]) -> tuple[Floats, Floats]:
+    """For every pair: mutual information, and the share of rows independence puts where there are none."""
     starts = np.concatenate([[0], np.cumsum([c.n_values for c in columns])])
     rows = len(columns[0].ids)
     indicators = np.zeros((rows, starts[-1]), dtype=np.float32)
     for start, column in zip(starts, columns, strict=False):
         indicators[np.arange(rows), start + column.ids] = 1
-    joint = np.empty((len(columns), len(columns)))
-    weighted_logs = np.arange(rows + 1) * np.log(np.maximum(np.arange(rows + 1), 1))
+    shares = indicators.mean(axis=0, dtype=np.float64).astype(np.float32)
+    joint, impossible = np.empty((2, len(columns), len(columns)))
+    weighted_logs = (np.arange(rows + 1) * np.log(np.maximum(np.arange(rows + 1), 1))).astype(np.float32)
     block = max(1, 8_000_000 // int(starts[-1]))
     first = 0
     while first < len(columns):
         last = max(first + 1, int(np.searchsorted(starts, starts[first] + block, side="right")) - 1)
-        counts = indicators[:, starts[first] : starts[last]].T @ indicators
-        terms = weighted_logs[counts.astype(np.int32)]
-        by_column = np.add.reduceat(terms, starts[:-1], axis=1)
-        joint[first:last] = np.add.reduceat(by_column, starts[first:last] - starts[first], axis=0)
+        here = slice(starts[first], starts[last])
+        counts = (indicators[:, here].T @ indicators).astype(np.int32)
+        empty = np.where(counts == 0, np.outer(shares[here], shares), np.float32(0))
+        joint[first:last] = _block_sums(weighted_logs[counts], starts, first, last)
+        impossible[first:last] = _block_sums(empty, starts, first, last)
         first = last
     single = np.diag(joint)
     # I = H(a) + H(b) - H(a, b), each H = log n - sum c log c / n.
-    return np.log(rows) + (joint - single[:, None] - single[None, :]) / rows
+    return np.log(rows) + (joint - single[:, None] - single[None, :]) / rows, impossible
+
+
+def _block_sums(cells: NDArray[np.float32], starts: NDArray[np.int64], first: int, last: int) -> Floats:
+    """Sums over the values of each pair of columns, from sums over pairs of values."""
+    by_column = np.add.reduceat(cells, starts[:-1], axis=1, dtype=np.float64)
+    return np.add.reduceat(by_column, starts[first:last] - starts[first], axis=0)
 
 
 class _Groups:
@@ -199,6 +220,7 @@ class _Groups:
         joined = combine([self.combined[part] for part in parts])
         largest = max(self.combined[part].n_values for part in parts)
         loose = joined.n_values <= min(LOOSE_COMBINATIONS, self.n_rows // LOOSE_ROWS)
+        loose = loose and _n_once(joined) <= NOVELTY * self.n_rows
         tight = joined.n_values <= _most_values(self.n_rows) and (exact or joined.n_values <= 1.02 * largest)
         if not (loose or tight):
             return False
@@ -209,6 +231,11 @@ class _Groups:
 
     def several(self) -> list[list[int]]:
         return sorted(list(group) for group in set(self.group_of.values()) if len(group) > 1)
+
+
+def _n_once(column: Discrete) -> int:
+    """Values that occur in one row only."""
+    return int((np.bincount(column.ids) == 1).sum())
 
 
 def combine(parts: list[Discrete]) -> Discrete:

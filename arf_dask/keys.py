@@ -221,5 +221,6 @@ def _place_point(integers: pl.Series, scale: int) -> pl.Series:
 
 
 def _bounds(integers: pl.Series) -> tuple[int, int]:
-    lowest, highest = pl.select(low=integers.min(), high=integers.max()).row(0)
+    lowest: Any = integers.min()
+    highest: Any = integers.max()
     return int(lowest), int(highest)

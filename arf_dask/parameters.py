@@ -12,7 +12,7 @@ from arf_dask.forest import Ints, Tree
 from arf_dask.matching import match_moments, match_moments_grid
 from arf_dask.tables import Counts, Entries, Tables, interval_bounds, value_edges
 from arf_dask.schema import Floats, Schema
-from arf_dask.smoothing import TREES_TRIED, choose_strength
+from arf_dask.smoothing import STRENGTH
 
 PRIOR_ROWS = 0.5  # rows' worth of the box's own spread in every variance
 
@@ -33,10 +33,7 @@ def finish(
     coverage = np.bincount(entries[0].leaf, entries[0].count).astype(np.int64) if entries else _all_rows(trees, schema)
     zeros = np.zeros(len(entries))
     bare = Tables(schema, trees, coverage, entries, histograms, zeros, family, support, rounds, options)
-    around = [bare.surroundings(tree) for tree in range(min(len(trees), TREES_TRIED))]
-    strengths = [
-        choose_strength(entries[j], v, histograms[j], bare.starts, around, j) for j, v in enumerate(schema.variables)
-    ]
+    strengths = [STRENGTH if v.n_states > 1 else 0.0 for v in schema.variables]
     fitted = [_fit_intervals(bare, number, sums[number], family) for number in range(len(entries))]
     return Tables(
         schema, trees, coverage, fitted, histograms, np.array(strengths), family, support, rounds, options
