@@ -160,7 +160,6 @@ def grow_one(context: _Context, tree: int) -> _Result:
         context.is_real,
         rng,
         max_features=training.max_features,
-        min_leaf=training.min_leaf,
         rows=rows,
     )
     n = len(context.codes)

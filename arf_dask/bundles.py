@@ -52,7 +52,7 @@ class Pair(NamedTuple):
 
     @property
     def hangs_together(self) -> bool:
-        return self.strength >= STRONG or self.impossible >= IMPOSSIBLE
+        return self.impossible >= IMPOSSIBLE
 
 
 def find_bundles(columns: dict[int, Discrete], n_rows: int) -> list[list[int]]:
@@ -96,7 +96,8 @@ def screen_pairs(columns: dict[int, Discrete]) -> list[Pair]:
             smaller = min(entropies[key], entropies[other])
             strength = _strength(true, chance, smaller, rows)
             if strength > 0:
-                pairs.append(Pair(*sorted((key, other)), strength, 0.0))
+                # Tables of many values are too sparse to tell impossible combinations: a strong tie stands in.
+                pairs.append(Pair(*sorted((key, other)), strength, 1.0 if strength >= STRONG else 0.0))
     return pairs
 
 
@@ -157,10 +158,10 @@ def _screen_small(columns: dict[int, Discrete]) -> list[Pair]:
         return []
     keys = list(columns)
     true, impossible = _pair_tables([columns[k] for k in keys])
-    chance, _ = _pair_tables(list(_shuffled(columns).values()))
+    chance, missed = _pair_tables(list(_shuffled(columns).values()))
     rows = len(columns[keys[0]].ids)
     # That so many rows miss a combination by chance has probability exp(-rows * share).
-    impossible = np.where(rows * impossible >= EVIDENCE, impossible, 0.0)
+    impossible = np.where(rows * (impossible - missed) >= EVIDENCE, impossible - missed, 0.0)
     entropies = [entropy(np.bincount(columns[k].ids)) for k in keys]
     found = []
     # Only pairs that could matter are looked at one by one: with 1,000 columns there are half a million.

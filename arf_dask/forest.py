@@ -51,15 +51,13 @@ def grow_tree(
     rng: np.random.Generator,
     *,
     max_features: int,
-    min_leaf: int,
     rows: int | None,
 ) -> Grown:
     """A tree that tells real from synthetic rows, grown on a bootstrap (or on `rows` rows without replacement)."""
     n = len(is_real)
     weights = _bootstrap(n, rng) if rows is None or rows >= n else _subsample(n, rows, rng)
-    grower = DecisionTreeClassifier(
-        max_features=max_features, min_samples_leaf=leaf_rows(min_leaf), random_state=int(rng.integers(2**31 - 1))
-    )
+    # Grown to purity, as in the paper; leaves with too few real rows are pruned afterwards.
+    grower = DecisionTreeClassifier(max_features=max_features, random_state=int(rng.integers(2**31 - 1)))
     grower.fit(features, is_real, sample_weight=weights, check_input=False)
     grown = grower.tree_
     nodes = grower.apply(features, check_input=False).astype(np.int32)
@@ -72,11 +70,6 @@ def grow_tree(
         grown.children_right.astype(np.int32),
     )
     return Grown(tree, nodes, share[nodes].astype(np.float32), weights == 0)
-
-
-def leaf_rows(min_leaf: int) -> int:
-    """Rows, real and synthetic, that scikit-learn must leave in a leaf before pruning."""
-    return max(1, min_leaf // 2)
 
 
 def route(tree: Tree, codes: Codes, start: Ints | None = None) -> Ints:

@@ -26,7 +26,6 @@ from numpy.typing import NDArray
 from sklearn.ensemble import RandomForestClassifier
 
 import arf_dask
-from arf_dask.forest import leaf_rows
 
 Matrix = NDArray[np.float32]
 Labels = NDArray[np.int64]
@@ -113,7 +112,7 @@ def compare_fit(train: pl.DataFrame, asked: argparse.Namespace) -> list[str]:
         "n_estimators": asked.trees,
         "max_features": asked.max_features or max(2, int(len(groups) ** 0.5)),
         "min_samples_split": asked.min_samples_split,
-        "min_samples_leaf": asked.min_samples_leaf or leaf_rows(asked.min_leaf),
+        "min_samples_leaf": asked.min_samples_leaf or 1,
         "bootstrap": True,
         "n_jobs": cores(),
     }
