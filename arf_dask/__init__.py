@@ -1,5 +1,44 @@
-"""Synthetic tables from adversarial random forests."""
+"""Synthetic tables from adversarial random forests.
 
-from arf_dask.api import fit, synthesize
+One straight line of flow, each module using only what stands to its left:
 
-__all__ = ["fit", "synthesize"]
+    frames -> schema -> encode -> forest -> adversary -> forde -> tables -> forge -> model
+
+`fit` learns the joint distribution of a table and gives a `Model`; `model.sample` draws from it; `synthesize` does
+both. `adversarial_forest`, `forde` and `forge` are the paper's three algorithms one by one.
+"""
+
+from arf_dask.api import AdversarialForest, adversarial_forest, fit, forde, forge, synthesize
+from arf_dask.errors import (
+    ArfError,
+    DataError,
+    ImpossibleConditionError,
+    KeyColumnWarning,
+    ModelFormatError,
+    OptionError,
+    UnsupportedColumnError,
+)
+from arf_dask.model import Model
+from arf_dask.schema import Column, Schema, Variable
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "AdversarialForest",
+    "ArfError",
+    "Column",
+    "DataError",
+    "ImpossibleConditionError",
+    "KeyColumnWarning",
+    "Model",
+    "ModelFormatError",
+    "OptionError",
+    "Schema",
+    "UnsupportedColumnError",
+    "Variable",
+    "adversarial_forest",
+    "fit",
+    "forde",
+    "forge",
+    "synthesize",
+]

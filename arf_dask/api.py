@@ -6,7 +6,7 @@ import logging
 import math
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
@@ -14,16 +14,17 @@ import polars as pl
 
 from arf_dask.adversary import Round, Training, train
 from arf_dask.cluster import Threads
-from arf_dask.encode import Codes, encode_codes
-from arf_dask.errors import KeyColumnWarning
+from arf_dask.encode import Codes, encode_codes, match_frame
+from arf_dask.errors import KeyColumnWarning, unknown_option
 from arf_dask.forde import summarise
-from arf_dask.forest import Ints, Tree, route
+from arf_dask.forest import Ints, Tree, leaf_numbers
 from arf_dask.frames import take
 from arf_dask.infer import Bundles, infer_schema
 from arf_dask.model import Model, check_rows
 from arf_dask.options import Options
 from arf_dask.parameters import finish
-from arf_dask.progress import Progress, progress_for
+from arf_dask.profile import check_frame
+from arf_dask.progress import Progress, Report, progress_for
 from arf_dask.schema import Schema
 from arf_dask.seeds import entropy
 from arf_dask.tables import Counts
@@ -57,38 +58,104 @@ def fit(
     bundles: Bundles = "auto",
     support: str = "observed",
     seed: int | None = None,
-    progress: object = None,
+    progress: bool | Report | None = None,
 ) -> Model:
-    """Learn the joint distribution of a table."""
-    options = Options(
-        trees,
-        min_leaf,
-        max_rounds,
-        tolerance,
-        max_features,
-        rows_per_tree,
-        family,
-        {} if columns is None else columns,
-        () if keys is None else keys,
-        bundles,
-        support,
+    """Learn the joint distribution of a table.
+
+    Args:
+        data: Polars DataFrame or LazyFrame, pandas DataFrame, pyarrow Table, Dask DataFrame, or a path or glob of
+            Parquet or CSV files.
+        trees: number of trees; more make a better density, 20 are enough for sampling.
+        min_leaf: training rows that every leaf holds at least; more protect single rows better and blur more.
+        max_rounds: adversarial rounds after the first, at most.
+        tolerance: the paper's delta: stop once out-of-bag accuracy is at most 1/2 + tolerance.
+        max_features: variables tried at every split; the root of their number if None, and at least 2.
+        rows_per_tree: real rows each tree is grown on, drawn without replacement; None: a bootstrap of all.
+        family: "truncnorm" (moment-matched truncated normals) or "uniform" (piecewise constant).
+        columns: what a column is, where the data alone do not tell: {"zip": "categorical"}, "numeric" or "key".
+        keys: identifiers: never modelled, never copied; fresh values of the same shape come out.
+        bundles: columns modelled as one: "auto" finds them, False has none, [["city", "zip"]] names them all.
+        support: "observed" never leaves the range seen; "open" lets float columns keep their tails.
+        seed: makes everything repeat; None draws afresh.
+        progress: None shows progress in a terminal or notebook once it takes long, False never, True always; or a
+            function of (stage, done, total, facts).
+    """
+    options = _options(
+        trees=trees,
+        min_leaf=min_leaf,
+        max_rounds=max_rounds,
+        tolerance=tolerance,
+        max_features=max_features,
+        rows_per_tree=rows_per_tree,
+        family=family,
+        columns=columns,
+        keys=keys,
+        bundles=bundles,
+        support=support,
     )
-    options.check()
     chosen = entropy(seed)
-    with progress_for(progress) as report:  # type: ignore[arg-type]
+    with progress_for(progress) as report:
         frame = take(data).frame
         forest, codes, leaves = _train(frame, options, chosen, report)
         return _estimate(frame, forest, codes, leaves, report)
 
 
-def synthesize(data: Any, n: int | None = None, *, seed: int | None = None, progress: object = None, **options: Any) -> Any:
-    """A synthetic twin of `data`, of the same kind, with `n` rows (as many as `data` has, if None)."""
+def adversarial_forest(
+    data: Any, *, seed: int | None = None, progress: bool | Report | None = None, **options: Any
+) -> AdversarialForest:
+    """The paper's Alg. 1: a forest in whose leaves the columns are independent. Options are those of `fit`."""
+    checked = _options(**options)
+    with progress_for(progress) as report:
+        return _train(take(data).frame, checked, entropy(seed), report)[0]
+
+
+def forde(forest: AdversarialForest, data: Any, *, progress: bool | Report | None = None) -> Model:
+    """The paper's Alg. 2: the leaf parameters of a forest, from `data` (as a rule the data it was grown on)."""
+    frame = match_frame(take(data).frame, forest.schema)
+    check_frame(frame)
+    codes = encode_codes(frame, forest.schema)
+    leaves = [leaf_numbers(tree, codes) for tree in forest.trees]
+    with progress_for(progress) as report:
+        return _estimate(frame, forest, codes, leaves, report)
+
+
+def forge(model: Model, n: int, *, seed: int | None = None, progress: bool | Report | None = None) -> pl.DataFrame:
+    """The paper's Alg. 3: `n` synthetic rows. The same as `model.sample`."""
+    return model.sample(n, seed=seed, progress=progress)
+
+
+def synthesize(
+    data: Any,
+    n: int | None = None,
+    *,
+    seed: int | None = None,
+    progress: bool | Report | None = None,
+    **options: Any,
+) -> Any:
+    """A synthetic twin of `data`, of the same kind, with `n` rows (as many as `data` has, if None).
+
+    Options are those of `fit`. Made for `df.pipe(arf_dask.synthesize, n=1_000_000)`.
+    """
     if n is not None:
         check_rows(n)
+    checked, chosen = _options(**options), entropy(seed)
     given = take(data)
-    chosen = entropy(seed)
-    model = fit(given.frame, seed=chosen, progress=progress, **options)
-    return given.back(model.sample(given.frame.height if n is None else n, seed=chosen, progress=progress))
+    with progress_for(progress) as report:
+        forest, codes, leaves = _train(given.frame, checked, chosen, report)
+        model = _estimate(given.frame, forest, codes, leaves, report)
+        rows = given.frame.height if n is None else n
+        return given.back(model.draw(rows, chosen, report))
+
+
+def _options(**given: Any) -> Options:
+    """Checked options; None stands for the default."""
+    known = {field.name for field in fields(Options)}
+    for name in given:
+        if name not in known:
+            raise unknown_option(name, known)
+    options = Options(**{name: value for name, value in given.items() if value is not None})
+    options.check()
+    return options
 
 
 def tree_starts(trees: Sequence[Tree]) -> Ints:

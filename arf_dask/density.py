@@ -6,7 +6,7 @@ import numpy as np
 import polars as pl
 
 from arf_dask.encode import encode_codes, encode_states
-from arf_dask.forest import route
+from arf_dask.forest import leaf_numbers
 from arf_dask.marginals import log_mass_grid, log_pdf
 from arf_dask.schema import Floats, Ints
 from arf_dask.smoothing import leaf_probabilities
@@ -22,12 +22,12 @@ def log_density(tables: Tables, frame: pl.DataFrame) -> Floats:
 
 
 def _batch(tables: Tables, frame: pl.DataFrame) -> Floats:
-    codes = np.ascontiguousarray(encode_codes(frame, tables.schema))
+    codes = np.ascontiguousarray(encode_codes(frame, tables.schema, strict=False))
     encoded = [encode_states(frame, tables.schema, number) for number in range(len(tables.schema.variables))]
     total = np.full(frame.height, -np.inf)
     for tree, nodes in enumerate(tables.trees):
         around = tables.surroundings(tree)
-        leaf = (np.cumsum(nodes.left < 0) - 1)[route(nodes, codes)]
+        leaf = leaf_numbers(nodes, codes)
         log_p = np.log(around.rows[leaf] / tables.schema.n_rows)
         for number, (states, places) in enumerate(encoded):
             log_p += _variable(tables, tree, number, around, leaf, states, places)

@@ -9,6 +9,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from arf_dask.axis import FLOATS
+from arf_dask.errors import DataError
 from arf_dask.profile import text_of
 from arf_dask.schema import FIRST_LEVEL, NAN, NULL, Column, Floats, Ints, Schema, Variable
 
@@ -59,16 +60,36 @@ def line_states(tokens: Ints, places: Floats, variable: Variable, lead: Column) 
     return states
 
 
-def encode_codes(frame: pl.DataFrame, schema: Schema) -> Codes:
-    """Codes of every (row, variable), in column-major order. The frame must hold only what the schema has seen."""
+def match_frame(frame: pl.DataFrame, schema: Schema) -> pl.DataFrame:
+    """The schema's columns of a frame, with the schema's dtypes; one error for all that are not there or differ."""
+    missing = [name for name in schema.names if name not in frame.columns]
+    if missing:
+        raise DataError(f"columns missing: {', '.join(map(repr, missing))}. Give a frame with all columns of the model.")
+    odd = [name for name, dtype in schema.dtypes.items() if frame.schema[name] != dtype]
+    if odd:
+        listed = ", ".join(f"{name!r} is {frame.schema[name]}, not {schema.dtypes[name]}" for name in odd)
+        raise DataError(f"other types than the model's: {listed}. Cast them first.")
+    return frame.select(schema.names)
+
+
+def encode_codes(frame: pl.DataFrame, schema: Schema, *, strict: bool = True) -> Codes:
+    """Codes of every (row, variable), in column-major order.
+
+    Values the schema has never seen are an error; where not `strict` they get any code (states tell them).
+    """
     dtype = np.uint16 if all(v.n_codes <= 2**16 for v in schema.variables) else np.uint32
     codes = np.empty((frame.height, len(schema.variables)), dtype=dtype, order="F")
     for number, variable in enumerate(schema.variables):
         lead = schema.columns[variable.columns[0]]
         if variable.is_line:
-            codes[:, number] = line_codes(frame[lead.name], variable, lead)
+            found = line_codes(frame[lead.name], variable, lead)
         else:
-            codes[:, number] = encode_states(frame, schema, number)[0]
+            found = encode_states(frame, schema, number)[0]
+        if strict and found.size and found.min() < 0:
+            names = ", ".join(repr(c.name) for c in _members(schema, variable))
+            rows = int((found < 0).sum())
+            raise DataError(f"{names}: {rows} rows hold values that were never seen. Fit with these rows, or drop them.")
+        codes[:, number] = np.maximum(found, 0)
     return codes
 
 

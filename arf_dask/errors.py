@@ -47,3 +47,10 @@ def unknown_column(name: object, known: Iterable[str], where: str) -> OptionErro
     near = get_close_matches(str(name), list(known), n=3)
     hint = f" Did you mean {', '.join(map(repr, near))}?" if near else ""
     return OptionError(f"{where}: no column {name!r} in the data.{hint}")
+
+
+def unknown_option(name: str, known: Iterable[str]) -> OptionError:
+    """The error for an option that does not exist, with the nearest names."""
+    near = get_close_matches(name, list(known), n=3)
+    hint = f" Did you mean {', '.join(near)}?" if near else f" There are {', '.join(sorted(known))}."
+    return OptionError(f"no option {name!r}.{hint}")

@@ -121,6 +121,12 @@ def prune(tree: Tree, nodes: Ints, codes: Codes, min_leaf: int) -> tuple[Tree, I
     return _renumber(Tree(tree.feature, tree.threshold, left, right), root, nodes)
 
 
+def leaf_numbers(tree: Tree, codes: Codes) -> Ints:
+    """The leaf number of every row: 0, 1, .. from left to right."""
+    number = np.cumsum(tree.left < 0, dtype=np.int32) - 1
+    return np.asarray(number[route(tree, np.ascontiguousarray(codes))])
+
+
 def leaf_nodes(tree: Tree) -> Ints:
     """The node of every leaf, from left to right."""
     return np.flatnonzero(tree.left < 0).astype(np.int32)

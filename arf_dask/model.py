@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import polars as pl
 
 from arf_dask.cluster import Threads
 from arf_dask.density import log_density
+from arf_dask.encode import match_frame
 from arf_dask.errors import OptionError
 from arf_dask.forge import BLOCK_ROWS, Sampler, forge_block, make_sampler
 from arf_dask.frames import take
-from arf_dask.progress import progress_for
+from arf_dask.progress import Progress, Report, progress_for
 from arf_dask.seeds import entropy
 from arf_dask.tables import Tables
 
@@ -27,24 +29,27 @@ class Model(Tables):
         rest = ("family", "support", "rounds_held", "options")
         return cls(*(getattr(tables, name) for name in (*fields, *rest)))
 
-    def sample(self, n: int, *, seed: int | None = None, progress: object = None) -> pl.DataFrame:
+    def sample(self, n: int, *, seed: int | None = None, progress: bool | Report | None = None) -> pl.DataFrame:
         """`n` synthetic rows with the columns and dtypes of the training data."""
         check_rows(n)
-        chosen = entropy(seed)
-        blocks = list(cut_blocks(n))
+        with progress_for(progress) as report:
+            return self.draw(n, entropy(seed), report)
+
+    def draw(self, n: int, seed: int, report: Progress) -> pl.DataFrame:
+        """`n` rows, block by block on all cores: the same for the same seed, whoever draws which block."""
+        report.stage("sampling", n)
         frames = []
-        with progress_for(progress) as report:  # type: ignore[arg-type]
-            report.stage("sampling", n)
-            for frame in Threads().map(_block, (self.sampler, chosen), blocks):
-                frames.append(frame)
-                report.advance(frame.height)
-        if not frames:
-            return forge_block(self.sampler, 0, chosen, 0, 0)
+        for frame in Threads().map(_block, (self.sampler, seed), list(cut_blocks(n))):
+            frames.append(frame)
+            report.advance(frame.height)
         return pl.concat(frames, rechunk=True)
 
-    def log_density(self, data: object) -> pl.Series:
-        """The log-density of every row (the paper's q), in nats; -inf outside the support."""
-        return pl.Series("log_density", log_density(self, take(data).frame))
+    def log_density(self, data: Any) -> pl.Series:
+        """The log-density of every row (the paper's q), in nats; -inf outside the support.
+
+        Mass for levels, spikes, grids and nulls, density for other floats.
+        """
+        return pl.Series("log_density", log_density(self, match_frame(take(data).frame, self.schema)))
 
     @cached_property
     def sampler(self) -> Sampler:
@@ -58,7 +63,7 @@ def check_rows(n: object) -> None:
 
 def cut_blocks(n: int) -> Iterator[tuple[int, int, int]]:
     """(block, first row, rows) of every block. The size never depends on who does the work."""
-    for block, first in enumerate(range(0, n, BLOCK_ROWS)):
+    for block, first in enumerate(range(0, max(n, 1), BLOCK_ROWS)):
         yield block, first, min(BLOCK_ROWS, n - first)
 
 

@@ -14,7 +14,9 @@ from arf_dask.tables import Counts, Entries, Tables, interval_bounds, value_edge
 from arf_dask.schema import Floats, Schema
 from arf_dask.smoothing import STRENGTH
 
-PRIOR_ROWS = 0.5  # rows' worth of the box's own spread in every variance
+FEW_ROWS = 2  # with so few rows in a leaf their spread says little:
+WIDE = 20  # they are taken to be spread over so many bins on either side,
+NARROW = 1  # others at least over this many
 
 
 def finish(
@@ -55,6 +57,20 @@ def entry_bounds(tables: Tables, number: int) -> tuple[Floats, Floats]:
     return lower, upper
 
 
+def least_variance(mean: Floats, count: Floats, edges: Floats, lower: Floats, upper: Floats) -> Floats:
+    """The variance of a uniform over the bins around the mean, inside the box.
+
+    Leaves without spread, or with too few rows to know it, get a width that suits the density of the column there:
+    no spike at a training value, no division by zero, and nothing smeared over a wide empty box.
+    """
+    bin_ = np.searchsorted(edges, mean, side="right") - 1
+    reach = np.where(count <= FEW_ROWS, WIDE, NARROW)
+    left = edges[np.clip(bin_ - reach + 1, 0, len(edges) - 1)]
+    right = edges[np.clip(bin_ + reach, 0, len(edges) - 1)]
+    width = np.minimum(right, upper) - np.maximum(left, lower)
+    return np.maximum(width, 1e-150) ** 2 / 12
+
+
 def _bare(table: object) -> Entries:
     import polars as pl
 
@@ -86,8 +102,8 @@ def _fit_intervals(tables: Tables, number: int, table: object, family: str) -> E
     if family == "uniform":
         mu[found], sigma[found] = (np.clip(lower, axis.low, axis.high) + np.clip(upper, axis.low, axis.high)) / 2, np.inf
         return entries._replace(mu=mu, sigma=sigma)
-    width = np.minimum(upper, axis.high) - np.maximum(lower, axis.low)
-    variance = (squares + PRIOR_ROWS * width**2 / 12) / (count + PRIOR_ROWS)
+    seen = value_edges(variable, tables.schema, "observed")
+    variance = np.maximum(squares / count, least_variance(mean, count, seen, lower, upper))
     match = match_moments_grid if axis.grid else match_moments
-    mu[found], sigma[found] = match(mean, np.maximum(variance, 1e-300), lower, upper)
+    mu[found], sigma[found] = match(mean, variance, lower, upper)
     return entries._replace(mu=mu, sigma=sigma)

@@ -99,6 +99,10 @@ def _numeric_profile(series: pl.Series, nothing: Profile) -> Profile:
     axis = learn_axis(series)
     places = axis.to_axis(series)
     # -0.0 and 0.0 are one number.
-    places, counts = np.unique(places[~np.isnan(places)] + 0.0, return_counts=True)
+    places, first, counts = np.unique(places[~np.isnan(places)] + 0.0, return_index=True, return_counts=True)
     line = Line(places, counts.astype(np.int64))
-    return Profile(**{**nothing.__dict__, "kind": "numeric", "nans": nans, "line": line, "axis": axis})
+    # Where float64 does not hold the values, spikes keep them as they are: one value per place.
+    levels = series.clear() if axis.lossless else series.drop_nulls().gather(first)
+    return Profile(
+        **{**nothing.__dict__, "kind": "numeric", "nans": nans, "line": line, "axis": axis, "levels": levels}
+    )
