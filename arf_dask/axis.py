@@ -1,8 +1,9 @@
 """One number line per numeric column: any numeric or temporal dtype to float64 and back, without loss.
 
-Whole numbers (ints, decimals, dates, times) become their place on a grid, `x = (value - origin) / step`, where
-`step` is the greatest common divisor of the distances seen: small numbers that float64 holds exactly, also where
-the values themselves exceed 2**53. Floats keep their value, scaled by a power of two where squares would overflow.
+Whole numbers (ints, decimals, dates, times) become their place on a grid, `x = (value - origin) / step`,
+where `step` is the greatest common divisor of the distances seen: small numbers that float64 holds exactly,
+also where the values themselves exceed 2**53. Floats keep their value, scaled by a power of two where squares
+would overflow. A grid is coarser than its values only where their range has more than 2**52 steps.
 """
 
 from __future__ import annotations
@@ -19,7 +20,8 @@ from numpy.typing import NDArray
 Floats = NDArray[np.float64]
 
 FLOATS = (pl.Float64, pl.Float32, pl.Float16)
-EXACT = 2**53
+EXACT = 2**52  # float64 holds every place below, and the half-way cut between two of them
+WIDE = 2**126  # distances of 128-bit values that can still be computed without overflow
 MOST_DECIMALS = 9
 
 
@@ -31,6 +33,7 @@ class Axis:
     origin: int = 0  # grid: the smallest physical value
     step: int = 1  # grid: physical distance of two neighbouring places
     shift: int = 0  # grid: bits dropped first, for 128-bit values whose range overflows
+    coarse: bool = False  # grid: the range has more steps than float64 has places, so neighbours share one
     exponent: int = 0  # floats: x = value * 2**-exponent
     decimals: int | None = None  # floats: digits after the point seen, None = any
     low: float = 0.0  # the range seen, on this axis
@@ -55,7 +58,8 @@ class Axis:
 
     @property
     def lossless(self) -> bool:
-        return not self.grid or (self.shift == 0 and self.high < EXACT)
+        """Whether every value has a place of its own."""
+        return not self.coarse
 
 
 def is_numeric(dtype: pl.DataType) -> bool:
@@ -76,8 +80,18 @@ def _float_axis(series: pl.Series) -> Axis:
     exponent = math.frexp(largest)[1] if largest else 0
     # Squares of these numbers must neither overflow nor vanish: only then is scaling needed.
     exponent = exponent if abs(exponent) > 200 else 0
-    low, high = (math.ldexp(float(v), -exponent) for v in (values.min(), values.max()))  # type: ignore[arg-type]
-    return Axis(False, exponent=exponent, decimals=_decimals(values) if not exponent else None, low=low, high=high)
+    low, high = (float(v) for v in (values.min(), values.max()))  # type: ignore[arg-type]
+    if not exponent:
+        return Axis(False, decimals=_decimals(values), low=low, high=high)
+    return Axis(
+        False, exponent=exponent, low=_scale(low, exponent, math.inf), high=_scale(high, exponent, -math.inf)
+    )
+
+
+def _scale(value: float, exponent: int, inwards: float) -> float:
+    """A bound on the axis. Where it vanishes next to huge values, the nearest place that is still inside."""
+    place = math.ldexp(value, -exponent)
+    return place if math.ldexp(place, exponent) == value else math.nextafter(place, inwards)
 
 
 def _decimals(values: pl.Series) -> int | None:
@@ -92,12 +106,15 @@ def _decimals(values: pl.Series) -> int | None:
 def _grid_axis(series: pl.Series) -> Axis:
     physical = series.to_physical().drop_nulls()
     low, high = _bounds(physical)
-    shift = 1 if high - low >= 2**126 or high >= 2**127 else 0
+    shift = 1 if high - low >= WIDE else 0
     low, high = -(-low >> shift), high >> shift  # rounded inwards: nothing may leave the range seen
     step = _common_step(physical, low) if not shift else 1
-    if (high - low) // step >= EXACT:
+    coarse = (high - low) // step >= EXACT
+    if coarse:
         step = (high - low) // EXACT + 1
-    return Axis(True, origin=low, step=step, shift=shift, low=0.0, high=float((high - low) // step))
+    return Axis(
+        True, origin=low, step=step, shift=shift, coarse=coarse, low=0.0, high=float((high - low) // step)
+    )
 
 
 def _bounds(physical: pl.Series) -> tuple[int, int]:
@@ -108,19 +125,27 @@ def _bounds(physical: pl.Series) -> tuple[int, int]:
 
 def _common_step(physical: pl.Series, low: int) -> int:
     """The greatest common divisor of all distances from the smallest value (1 where they are too wide)."""
-    if _fits_int64(physical, low):
-        distances = physical.cast(pl.Int64).to_numpy() - low
-        return max(int(np.gcd.reduce(distances)), 1)
-    wide = physical.cast(pl.Int128) - pl.Series([low], dtype=pl.Int128)
-    if int(wide.max()) >= 2**63:  # type: ignore[arg-type]
-        return 1
-    return max(int(np.gcd.reduce(wide.cast(pl.Int64).to_numpy())), 1)
+    distances = _distances(physical, low)
+    if not isinstance(distances, np.ndarray):
+        if _bounds(distances)[1] >= 2**63:
+            return 1
+        distances = distances.cast(pl.Int64).to_numpy()
+    return max(int(np.gcd.reduce(distances)), 1)
 
 
-def _fits_int64(physical: pl.Series, low: int) -> bool:
-    """Whether value and distance both stay inside int64."""
-    bounds = _bounds(physical)
-    return bounds[0] >= -(2**63) and bounds[1] < 2**63 and bounds[1] - low < 2**63 and bounds[0] - low >= -(2**63)
+def _distances(present: pl.Series, origin: int) -> NDArray[np.int64] | pl.Series:
+    """Exact distances from the origin: int64 where value and distance fit, else Int128. None may be null."""
+    low, high = _bounds(present)
+    if all(-(2**63) <= number < 2**63 for number in (low, high, origin, low - origin, high - origin)):
+        return np.asarray(present.cast(pl.Int64).to_numpy() - np.int64(origin))
+    if high < 2**127 and origin < 2**127:
+        if low - origin >= -(2**127) and high - origin < 2**127:
+            return present.cast(pl.Int128) - pl.Series([origin], dtype=pl.Int128)
+    elif low >= origin and high - origin < 2**127:  # UInt128 beyond the reach of Int128
+        return (present - pl.Series([origin], dtype=pl.UInt128)).cast(pl.Int128)
+    # New data further away than any distance that can be told: as far as it goes.
+    far = [max(min(v - origin, 2**127 - 1), -(2**127)) for v in present.to_list()]
+    return pl.Series(far, dtype=pl.Int128)
 
 
 def _grid_places(series: pl.Series, axis: Axis) -> Floats:
@@ -129,25 +154,25 @@ def _grid_places(series: pl.Series, axis: Axis) -> Floats:
     places = np.full(len(physical), np.nan)
     if len(present) == 0:
         return places
-    if axis.shift == 0 and _fits_int64(present, axis.origin):
-        distance = present.cast(pl.Int64).to_numpy() - np.int64(axis.origin)
-        # Values off the learned grid (new data) keep their fraction, so that they match no grid point.
-        found = distance / axis.step if np.any(distance % axis.step) else (distance // axis.step).astype(float)
-    else:
-        found = _wide_places(present, axis)
-    places[physical.is_not_null().to_numpy()] = found
+    if axis.shift:
+        present = present // pl.Series([2**axis.shift], dtype=present.dtype)
+    places[physical.is_not_null().to_numpy()] = _whole_places(_distances(present, axis.origin), axis)
     return places
 
 
-def _wide_places(present: pl.Series, axis: Axis) -> Floats:
-    if axis.shift:
-        present = present // pl.Series([2**axis.shift], dtype=present.dtype)
-    low, high = _bounds(present)
-    if low < -(2**126) or high >= 2**126:
-        return (present.cast(pl.Float64).to_numpy() - float(axis.origin)) / float(axis.step)
-    distance = present.cast(pl.Int128) - pl.Series([axis.origin], dtype=pl.Int128)
-    places = distance // pl.Series([axis.step], dtype=pl.Int128)
-    return np.asarray(places.cast(pl.Float64).to_numpy())
+def _whole_places(distances: NDArray[np.int64] | pl.Series, axis: Axis) -> Floats:
+    if isinstance(distances, np.ndarray) and axis.step >= 2**63:
+        distances = pl.Series(distances).cast(pl.Int128)
+    if not isinstance(distances, np.ndarray):
+        step = pl.Series([axis.step], dtype=pl.Int128)
+        # Dropping a bit takes the smallest value one below the origin, which was rounded inwards.
+        distances = distances + (distances == -1).cast(pl.Int128) if axis.shift else distances
+        whole = (distances // step).cast(pl.Float64).to_numpy()
+        rest = (distances % step).cast(pl.Float64).to_numpy()
+    else:
+        whole, rest = (distances // axis.step).astype(np.float64), (distances % axis.step).astype(np.float64)
+    # Values off the learned grid (new data) keep their fraction, so that they match no grid point.
+    return whole if axis.coarse else whole + rest / axis.step
 
 
 def _grid_values(places: NDArray[np.int64], axis: Axis, dtype: pl.DataType) -> pl.Series:
@@ -156,11 +181,11 @@ def _grid_values(places: NDArray[np.int64], axis: Axis, dtype: pl.DataType) -> p
     if small and not isinstance(dtype, pl.Decimal):
         values = pl.Series(places * np.int64(axis.step) + np.int64(axis.origin))
     else:
-        wide = pl.Series(places).cast(pl.Int128) * pl.Series([axis.step], dtype=pl.Int128)
-        values = wide + pl.Series([axis.origin], dtype=pl.Int128)
-        if axis.shift:
-            target = pl.UInt128 if dtype == pl.UInt128 else pl.Int128
-            values = values.cast(target) * pl.Series([2**axis.shift], dtype=target)
+        # UInt128 may start where Int128 ends.
+        wide = pl.UInt128 if dtype == pl.UInt128 else pl.Int128
+        distances = pl.Series(places).cast(pl.Int128) * pl.Series([axis.step], dtype=pl.Int128)
+        values = distances.cast(wide) + pl.Series([axis.origin], dtype=wide)
+        values = values * pl.Series([2**axis.shift], dtype=wide)
     if isinstance(dtype, pl.Decimal):
         return _decimal_values(values, dtype)
     return values.cast(dtype)

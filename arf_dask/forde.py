@@ -18,7 +18,6 @@ from arf_dask.forest import Ints
 from arf_dask.schema import Floats, Schema, Variable
 
 Sums = list[pl.DataFrame]  # per variable: leaf, state, count, mean, squares
-ROWS_AT_ONCE = 4_000_000
 SUM_COLUMNS = {"leaf": pl.UInt32, "state": pl.UInt32, "count": pl.UInt32, "mean": pl.Float64, "squares": pl.Float64}
 
 
@@ -29,11 +28,11 @@ def summarise(frame: pl.DataFrame, schema: Schema, codes: Codes, leaves: Sequenc
     """
     sums = []
     for number, variable in enumerate(schema.variables):
-        states = states_of_codes(variable)[codes[:, number]].astype(np.uint32)
+        states = states_of_codes(variable)[codes[:, number]].astype(np.int64)
         places = None
         if variable.interval.any():
             lead = schema.columns[variable.columns[0]]
-            places = np.where(variable.interval[states], line_places(frame[lead.name], lead), np.nan)
+            places = line_places(frame[lead.name], lead)
         sums.append(_summarise_variable(states, places, leaves, starts, variable))
     return sums
 
@@ -44,32 +43,46 @@ def merge(parts: Iterable[Sums]) -> Sums:
 
 
 def _summarise_variable(
-    states: NDArray[np.uint32], places: Floats | None, leaves: Sequence[Ints], starts: Ints, variable: Variable
+    states: NDArray[np.int64], places: Floats | None, leaves: Sequence[Ints], starts: Ints, variable: Variable
 ) -> pl.DataFrame:
-    """One row per (leaf, state) over all trees, a few trees at a time so that memory stays small."""
-    at_once = max(1, ROWS_AT_ONCE // max(len(states), 1))
-    tables = []
-    for first in range(0, len(leaves), at_once):
-        trees = range(first, min(first + at_once, len(leaves)))
-        width = np.uint64(variable.n_states)
-        keys = np.concatenate([(leaves[t] + np.int64(starts[t])).astype(np.uint64) * width + states for t in trees])
-        long = pl.DataFrame({"key": keys})
-        sums = [pl.len().alias("count")]
-        if places is not None:
-            long = long.with_columns(place=np.tile(places, len(trees)))
-            mean = pl.col("place").mean()
-            sums += [mean.alias("mean"), ((pl.col("place") - mean) ** 2).sum().alias("squares")]
-        tables.append(long.group_by("key").agg(sums).sort("key"))
-    table = pl.concat(tables)
-    if places is None:
-        table = table.with_columns(mean=pl.lit(None, pl.Float64), squares=pl.lit(None, pl.Float64))
-    return table.select(
-        (pl.col("key") // variable.n_states).cast(pl.UInt32).alias("leaf"),
-        (pl.col("key") % variable.n_states).cast(pl.UInt32).alias("state"),
-        pl.col("count").cast(pl.UInt32),
-        pl.col("mean").fill_nan(None),
-        pl.col("squares").fill_nan(None),
+    """One row per (leaf, state) over all trees.
+
+    A group-by on one small whole number: sorting it and counting runs took a tenth of a hash group-by's time.
+    """
+    tables = [_summarise_tree(states, places, leaf, variable) for leaf in leaves]
+    keys, counts = (np.concatenate(part) for part in zip(*((t[0], t[1]) for t in tables), strict=True))
+    start = np.repeat(starts[:-1].astype(np.int64), [len(t[0]) for t in tables])
+    state = keys % variable.n_states
+    of_point = ~variable.interval[state] if variable.interval.any() else np.ones(len(state), dtype=bool)
+    mean, squares = (pl.Series(np.concatenate([t[i] for t in tables])) for i in (2, 3))
+    unknown = pl.Series(of_point)
+    return pl.DataFrame(
+        {
+            "leaf": (keys // variable.n_states + start).astype(np.uint32),
+            "state": state.astype(np.uint32),
+            "count": counts.astype(np.uint32),
+            "mean": mean.set(unknown, None),
+            "squares": squares.set(unknown, None),
+        }
     )
+
+
+def _summarise_tree(
+    states: NDArray[np.int64], places: Floats | None, leaf: Ints, variable: Variable
+) -> tuple[NDArray[np.int64], NDArray[np.int64], Floats, Floats]:
+    """Keys leaf * n_states + state in order, their rows, and mean and squares of the places (0 for points)."""
+    keys = leaf.astype(np.int64) * variable.n_states + states
+    ordered = np.sort(keys)
+    first = np.flatnonzero(np.concatenate([[len(ordered) > 0], ordered[1:] != ordered[:-1]]))
+    found, counts = ordered[first], np.diff(np.append(first, len(ordered)))
+    mean, squares = np.zeros(len(found)), np.zeros(len(found))
+    if places is not None:
+        rows = np.flatnonzero(variable.interval[states])
+        group = np.searchsorted(found, keys[rows])
+        at = places[rows]
+        mean = np.bincount(group, at, len(found)) / counts
+        squares = np.bincount(group, (at - mean[group]) ** 2, len(found))
+    return found, counts, mean, squares
 
 
 def _merge_tables(table: pl.DataFrame) -> pl.DataFrame:

@@ -17,7 +17,7 @@ from arf_dask.encode import decode_column, states_of_codes
 from arf_dask.keys import fresh_keys
 from arf_dask.marginals import draw
 from arf_dask.tables import Tables, interval_bounds, value_edges
-from arf_dask.parameters import entry_bounds
+from arf_dask.parameters import Bounds, entry_bounds
 from arf_dask.schema import Floats, Ints
 from arf_dask.seeds import Stage, generator
 
@@ -76,11 +76,11 @@ def make_sampler(tables: Tables) -> Sampler:
     first = offset + np.concatenate([a.first for a in around])
     last = offset + np.concatenate([a.last for a in around])
     split = np.concatenate([a.split for a in around])
-    variables = []
+    variables, bounds = [], entry_bounds(tables)
     for number in range(len(tables.schema.variables)):
         low = np.concatenate([a.boxes.low[:, number] for a in around])
         high = np.concatenate([a.boxes.high[:, number] for a in around])
-        variables.append(_variable_sampler(tables, number, split == number, low, high))
+        variables.append(_variable_sampler(tables, number, split == number, low, high, bounds.get(number)))
     weights = tables.coverage / tables.coverage.sum()
     return Sampler(
         tables, weights, start[:-1], tables.coverage, start[first], start[last] - start[first], variables
@@ -119,7 +119,7 @@ def assemble(
 
 
 def _variable_sampler(
-    tables: Tables, number: int, split: NDArray[np.bool_], low: Ints, high: Ints
+    tables: Tables, number: int, split: NDArray[np.bool_], low: Ints, high: Ints, bounds: Bounds | None
 ) -> VariableSampler:
     variable, entries = tables.schema.variables[number], tables.entries[number]
     strength = float(tables.strengths[number])
@@ -128,11 +128,10 @@ def _variable_sampler(
     if strength == 0:
         own[:] = 2**32 - 1
     line = None
-    if variable.interval.any():
-        lower, upper = entry_bounds(tables, number)
+    if bounds is not None:
         found = np.flatnonzero(variable.interval[entries.state])
         key = entries.leaf[found].astype(np.int64) * variable.n_states + entries.state[found]
-        line = LineSampler(key, lower[found], upper[found], entries.mu[found], entries.sigma[found])
+        line = LineSampler(key, *bounds, entries.mu[found], entries.sigma[found])
     return VariableSampler(
         np.cumsum(entries.count, dtype=np.int64),
         entries.state.astype(small),

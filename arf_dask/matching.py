@@ -87,6 +87,25 @@ def match_moments_grid(mean: ArrayLike, variance: ArrayLike, lower: ArrayLike, u
 
 
 def _match(mean: Array, variance: Array, lower: Array, upper: Array) -> Matched:
+    """In units of the box, a power of two, so that no moment overflows or vanishes whatever the scale."""
+    power, closed = _powers(variance, lower, upper)
+    with np.errstate(over="ignore"):
+        spread = np.ldexp(np.ldexp(variance, -power), -power)
+    # No variance in a closed box exceeds a quarter of its squared width.
+    spread = np.where(closed, np.minimum(spread, 1.0), spread)
+    mean, lower, upper = (np.ldexp(part, -power) for part in (mean, lower, upper))
+    mu, sigma = _match_scaled(mean, spread, lower, upper)
+    return Matched(np.ldexp(mu, power), np.ldexp(sigma, power))
+
+
+def _powers(variance: Array, lower: Array, upper: Array) -> tuple[NDArray[np.int32], NDArray[np.bool_]]:
+    """The power of two next above the width of each box (of the standard deviation if it is open)."""
+    closed = np.isfinite(upper) & np.isfinite(lower)
+    width = np.where(closed, upper, 0.0) - np.where(closed, lower, 0.0)
+    return np.frexp(np.where(closed, width, np.sqrt(variance)))[1], closed
+
+
+def _match_scaled(mean: Array, variance: Array, lower: Array, upper: Array) -> Matched:
     below, above, variance = _inside(mean, variance, lower, upper)
     shift, sigma = np.zeros_like(mean), np.sqrt(variance)
     cut = np.minimum(below, above) < _FREE * sigma
