@@ -7,6 +7,7 @@ are drawn column by column from the real rows of its leaves, until it can no lon
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -14,7 +15,7 @@ from numpy.typing import NDArray
 
 from arf_dask.cluster import Runner
 from arf_dask.encode import Codes
-from arf_dask.forest import Grown, Ints, Tree, grow_tree, prune
+from arf_dask.forest import Ints, Tree, gate_tree, graft, grow_tree, leaf_nodes, leaf_numbers, prune
 from arf_dask.progress import Progress
 from arf_dask.seeds import Stage, generator
 
@@ -50,18 +51,24 @@ class Forest(NamedTuple):
     round: int  # the round whose forest this is
 
 
-def train(codes: Codes, training: Training, runner: Runner, report: Progress) -> Forest:
-    """Alg. 1, on the codes of the real rows. Every tree grown is reported."""
+def train(codes: Codes, training: Training, runner: Runner, report: Progress, gates: Sequence[int] = ()) -> Forest:
+    """Alg. 1, on the codes of the real rows. Every tree grown is reported.
+
+    Trees split on the missingness of the `gates` first, each stratum growing its own branch: which rows miss what
+    is then kept exactly, not only as far as random splits happen to find it.
+    """
     limit = 0.5 + training.tolerance
-    synthetic = draw_independent(codes, generator(training.seed, Stage.MARGINAL_DRAW))
-    forest, accuracy = _grow_forest(codes, synthetic, training, 0, runner, report)
+    top = gate_tree(codes, gates)
+    strata = leaf_numbers(top, codes)
+    synthetic = draw_independent(codes, generator(training.seed, Stage.MARGINAL_DRAW), strata)
+    forest, accuracy = _grow_forest(codes, synthetic, training, 0, runner, report, top)
     rounds = [Round(0, accuracy, _n_leaves(forest))]
     kept = Forest(*forest, rounds, 0)
     for number in range(1, training.max_rounds + 1):
         if accuracy <= limit:
             break
         synthetic = draw_from_leaves(codes, kept.leaves, generator(training.seed, Stage.LEAF_DRAW, number))
-        forest, new_accuracy = _grow_forest(codes, synthetic, training, number, runner, report)
+        forest, new_accuracy = _grow_forest(codes, synthetic, training, number, runner, report, top)
         rounds.append(Round(number, new_accuracy, _n_leaves(forest)))
         # The discriminator that fails, or does no worse than before, has nothing to add: keep its generator.
         if new_accuracy <= limit or new_accuracy >= accuracy:
@@ -71,11 +78,14 @@ def train(codes: Codes, training: Training, runner: Runner, report: Progress) ->
     return kept
 
 
-def draw_independent(codes: Codes, rng: np.random.Generator) -> Codes:
-    """As many rows from the product of the marginals: a bootstrap of every column on its own."""
+def draw_independent(codes: Codes, rng: np.random.Generator, strata: Ints | None = None) -> Codes:
+    """As many rows from the product of the marginals: a bootstrap of every column on its own, in every stratum."""
     drawn = np.empty_like(codes, order="F")
-    for column in range(codes.shape[1]):
-        drawn[:, column] = codes[rng.integers(0, len(codes), len(codes)), column]
+    strata = np.zeros(len(codes), dtype=np.int32) if strata is None else strata
+    for stratum in np.unique(strata):
+        rows = np.flatnonzero(strata == stratum)
+        for column in range(codes.shape[1]):
+            drawn[rows, column] = codes[rows[rng.integers(0, len(rows), len(rows))], column]
     return drawn
 
 
@@ -111,11 +121,19 @@ def out_of_bag_accuracy(votes: NDArray[np.float32], voters: NDArray[np.int32], i
     return float(right.mean())
 
 
+class _Branch(NamedTuple):
+    """The rows of one stratum, real and synthetic."""
+
+    rows: NDArray[np.int64]  # real rows first, then synthetic ones, counted on
+    features: NDArray[np.float32]
+    is_real: NDArray[np.int8]
+
+
 class _Context(NamedTuple):
     """What every tree of a round shares."""
 
-    features: NDArray[np.float32]
-    is_real: NDArray[np.int8]
+    top: Tree
+    branches: list[_Branch]  # one per leaf of the top
     codes: Codes
     training: Training
     round: int
@@ -129,13 +147,10 @@ class _Result(NamedTuple):
 
 
 def _grow_forest(
-    codes: Codes, synthetic: Codes, training: Training, number: int, runner: Runner, report: Progress
+    codes: Codes, synthetic: Codes, training: Training, number: int, runner: Runner, report: Progress, top: Tree
 ) -> tuple[tuple[list[Tree], list[Ints]], float]:
     n = len(codes)
-    features = np.empty((2 * n, codes.shape[1]), dtype=np.float32, order="F")
-    features[:n], features[n:] = codes, synthetic
-    is_real = np.repeat(np.array([1, 0], dtype=np.int8), n)
-    context = _Context(features, is_real, np.ascontiguousarray(codes), training, number)
+    context = _Context(top, _branches(codes, synthetic, top), np.ascontiguousarray(codes), training, number)
     report.stage(f"round {number}", training.trees)
     votes, voters = np.zeros(2 * n, dtype=np.float32), np.zeros(2 * n, dtype=np.int32)
     trees, leaves = [], []
@@ -145,26 +160,43 @@ def _grow_forest(
         trees.append(result.tree)
         leaves.append(result.leaves)
         report.advance(tree=tree + 1)
-    accuracy = out_of_bag_accuracy(votes, voters, is_real)
+    accuracy = out_of_bag_accuracy(votes, voters, np.repeat(np.array([1, 0], dtype=np.int8), n))
     report.advance(0, accuracy=accuracy)
     return (trees, leaves), accuracy
 
 
+def _branches(codes: Codes, synthetic: Codes, top: Tree) -> list[_Branch]:
+    """Real and synthetic rows by stratum, as scikit-learn wants them: float32, column by column."""
+    n = len(codes)
+    real, made = leaf_numbers(top, codes), leaf_numbers(top, synthetic)
+    branches = []
+    for stratum in range(len(leaf_nodes(top))):
+        mine, theirs = np.flatnonzero(real == stratum), np.flatnonzero(made == stratum)
+        features = np.empty((len(mine) + len(theirs), codes.shape[1]), dtype=np.float32, order="F")
+        features[: len(mine)], features[len(mine) :] = codes[mine], synthetic[theirs]
+        is_real = np.repeat(np.array([1, 0], dtype=np.int8), [len(mine), len(theirs)])
+        branches.append(_Branch(np.concatenate([mine, n + theirs]), features, is_real))
+    return branches
+
+
 def grow_one(context: _Context, tree: int) -> _Result:
-    """One tree of one round: grown, pruned, with its votes."""
-    training = context.training
+    """One tree of one round: grown branch by branch, pruned, with its votes."""
+    training, n = context.training, len(context.codes)
     rng = generator(training.seed, Stage.TREE, context.round, tree)
-    rows = None if training.rows_per_tree is None else 2 * training.rows_per_tree
-    grown: Grown = grow_tree(
-        context.features,
-        context.is_real,
-        rng,
-        max_features=training.max_features,
-        rows=rows,
-    )
-    n = len(context.codes)
-    pruned, leaves = prune(grown.tree, grown.nodes[:n], context.codes, training.min_leaf)
-    return _Result(pruned, leaves, grown.votes, grown.unused)
+    nodes, votes = np.empty(2 * n, dtype=np.int32), np.empty(2 * n, dtype=np.float32)
+    unused = np.empty(2 * n, dtype=bool)
+    grown = []
+    for branch in context.branches:
+        rows = None
+        if training.rows_per_tree is not None:
+            rows = max(2, round(2 * training.rows_per_tree * len(branch.rows) / (2 * n)))
+        grown.append(grow_tree(branch.features, branch.is_real, rng, max_features=training.max_features, rows=rows))
+    whole, roots, offsets = graft(context.top, [g.tree for g in grown])
+    for branch, g, root, offset in zip(context.branches, grown, roots, offsets, strict=True):
+        nodes[branch.rows] = np.where(g.nodes == 0, root, g.nodes + offset)
+        votes[branch.rows], unused[branch.rows] = g.votes, g.unused
+    pruned, leaves = prune(whole, nodes[:n], context.codes, training.min_leaf)
+    return _Result(pruned, leaves, votes, unused)
 
 
 def _n_leaves(forest: tuple[list[Tree], list[Ints]]) -> int:

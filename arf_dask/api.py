@@ -170,7 +170,7 @@ def _train(
     schema = infer_schema(frame, kinds=options.columns, keys=options.keys, bundles=options.bundles)
     _tell_findings(schema, options)
     codes = encode_codes(frame, schema)
-    forest = train(codes, _training(options, codes.shape[1], seed), Threads(), report)
+    forest = train(codes, _training(options, codes.shape[1], seed), Threads(), report, schema.gates)
     return AdversarialForest(schema, forest.trees, forest.rounds, options, seed), codes, forest.leaves
 
 

@@ -41,6 +41,7 @@ class Axis:
 
     def to_axis(self, series: pl.Series) -> Floats:
         """Places on the axis; null and NaN become NaN."""
+        series = nameless(series)
         if not self.grid:
             values = series.cast(pl.Float64).to_numpy()
             return np.ldexp(values, -self.exponent) if self.exponent else values
@@ -62,6 +63,11 @@ class Axis:
         return not self.coarse
 
 
+def nameless(series: pl.Series) -> pl.Series:
+    """The same values under no name: Polars takes a name such as "^x$" for a pattern and finds no column."""
+    return series.alias("")
+
+
 def is_numeric(dtype: pl.DataType) -> bool:
     """Whether values of this dtype live on a number line (temporal ones do)."""
     return dtype.is_numeric() or dtype.is_temporal()
@@ -69,9 +75,8 @@ def is_numeric(dtype: pl.DataType) -> bool:
 
 def learn_axis(series: pl.Series) -> Axis:
     """The axis of a column with at least one value that is neither null nor NaN. Infinities must be gone."""
-    if series.dtype in FLOATS:
-        return _float_axis(series)
-    return _grid_axis(series)
+    series = nameless(series)
+    return _float_axis(series) if series.dtype in FLOATS else _grid_axis(series)
 
 
 def _float_axis(series: pl.Series) -> Axis:

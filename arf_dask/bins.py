@@ -1,7 +1,7 @@
 """Rank codes: the spikes of a number line, and the cuts at which trees may split it.
 
-Trees never see values, only the number of the bin a value falls in. Every spike (atom) has a bin of its own, so
-that a tree can split beside it; the other values share about a thousand bins of equal weight.
+Trees never see values, only the number of the bin a value falls in. Every spike (atom) has a bin of its own,
+so that a tree can split beside it; the other values share about a thousand bins of equal weight.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ class Line(NamedTuple):
 def find_atoms(line: Line) -> Flags:
     """Which distinct values are point masses.
 
-    A value that holds a real share of the rows is one; where there are few values, each seen often, all are; and
-    a constant is.
+    A value that holds a real share of the rows is one; where values are few for so many rows, all are; and a
+    constant is.
 
-    >>> find_atoms(Line(np.array([0.0, 1.5, 1.7]), np.array([500, 1, 1])))
+    >>> find_atoms(Line(np.array([0.0, 1.5, 1.7]), np.array([11, 1, 1])))
     array([ True, False, False])
     """
     rows = int(line.counts.sum())
@@ -47,7 +47,8 @@ def find_atoms(line: Line) -> Flags:
 def cut_bins(line: Line, atoms: Flags, *, grid: bool, most: int = MOST_BINS) -> Floats:
     """The inner edges of the bins, ascending: halfway between neighbours, at half-integers on a grid.
 
-    >>> cut_bins(Line(np.array([0.0, 1.0, 4.0]), np.array([9, 1, 1])), np.array([True, False, False]), grid=True)
+    >>> line = Line(np.array([0.0, 1.0, 4.0]), np.array([9, 1, 1]))
+    >>> cut_bins(line, np.array([True, False, False]), grid=True)
     array([0.5, 2.5])
     """
     if len(line.places) < 2:

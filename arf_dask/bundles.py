@@ -112,6 +112,14 @@ def mutual_information(a: Discrete, b: Discrete) -> float:
     return entropy(np.bincount(a.ids)) + entropy(np.bincount(b.ids)) - entropy(_counts(joint, a.n_values * b.n_values))
 
 
+def tie(a: Discrete, b: Discrete) -> float:
+    """Mutual information over the smaller entropy, adjusted for chance; 0 where it could be chance."""
+    shuffled = _shuffled({0: a, 1: b})
+    smaller = min(entropy(np.bincount(a.ids)), entropy(np.bincount(b.ids)))
+    true, chance = mutual_information(a, b), mutual_information(shuffled[0], shuffled[1])
+    return _strength(true, chance, smaller, len(a.ids))
+
+
 def entropy(counts: NDArray[np.int64]) -> float:
     """Plug-in entropy in nats of a table of counts.
 
@@ -265,15 +273,12 @@ def _join_functions(groups: _Groups, sampled: dict[int, Discrete], pairs: list[P
             strengths[pair.second][pair.first] = pair.strength
     for target, near in strengths.items():
         parents = sorted(near, key=lambda key: (-near[key], key))[:PARENTS]
-        parents = [key for key in parents if groups.group_of[key] != groups.group_of[target]]
-        for size in (1, 2, 3):
-            for some in combinations(parents, size):
-                if _is_function(target, some, sampled) and _is_function(target, some, groups.columns):
-                    groups.join([*some, target], exact=True)
-                    break
-            else:
+        for some in (some for size in (1, 2, 3) for some in combinations(parents, size)):
+            if all(groups.group_of[key] == groups.group_of[target] for key in some):
                 continue
-            break
+            if _is_function(target, some, sampled) and _is_function(target, some, groups.columns):
+                groups.join([*some, target], exact=True)
+                break
 
 
 def _is_function(target: int, parents: tuple[int, ...], columns: dict[int, Discrete]) -> bool:

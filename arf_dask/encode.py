@@ -8,7 +8,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from arf_dask.axis import FLOATS
+from arf_dask.axis import FLOATS, nameless
 from arf_dask.errors import DataError
 from arf_dask.profile import text_of
 from arf_dask.schema import FIRST_LEVEL, NAN, NULL, Column, Floats, Ints, Schema, Variable
@@ -69,7 +69,7 @@ def match_frame(frame: pl.DataFrame, schema: Schema) -> pl.DataFrame:
     if odd:
         listed = ", ".join(f"{name!r} is {frame.schema[name]}, not {schema.dtypes[name]}" for name in odd)
         raise DataError(f"other types than the model's: {listed}. Cast them first.")
-    return frame.select(schema.names)
+    return frame[schema.names]
 
 
 def encode_codes(frame: pl.DataFrame, schema: Schema, *, strict: bool = True) -> Codes:
@@ -128,15 +128,15 @@ def decode_column(column: Column, tokens: Ints, places: Floats | None) -> pl.Ser
     at = column.points[inside] if len(column.points) else np.zeros(len(tokens))
     if places is not None:
         at = np.where(tokens == column.between, places, at)
-    values = column.axis.from_axis(at, column.dtype, column.name)
+    values = column.axis.from_axis(at, column.dtype)
     if len(column.levels):  # spikes whose exact value float64 does not hold
         exact = column.levels.gather(pl.Series(inside.astype(np.int64)))
-        values = exact.zip_with(pl.Series(tokens < column.between), values).alias(column.name)
+        values = exact.zip_with(pl.Series(tokens < column.between), values)
     if (tokens == NAN).any():
         values = values.set(pl.Series(tokens == NAN), float("nan"))
     if (tokens == NULL).any():
         values = values.set(pl.Series(tokens == NULL), None)
-    return values
+    return values.alias(column.name)
 
 
 def _members(schema: Schema, variable: Variable) -> list[Column]:
@@ -146,14 +146,14 @@ def _members(schema: Schema, variable: Variable) -> list[Column]:
 def _nan_flags(series: pl.Series) -> NDArray[np.bool_]:
     if series.dtype not in FLOATS:
         return np.zeros(len(series), dtype=bool)
-    return np.asarray(series.is_nan().fill_null(False).to_numpy())
+    return np.asarray(nameless(series).is_nan().fill_null(False).to_numpy())
 
 
 def _level_tokens(series: pl.Series, column: Column) -> Ints:
     levels = pl.Enum(text_of(column.levels))
     found = text_of(series).cast(levels, strict=False).to_physical().cast(pl.Int32)
     tokens = (found + FIRST_LEVEL).fill_null(UNSEEN).to_numpy(writable=True)
-    tokens[series.is_null().to_numpy()] = NULL
+    tokens[nameless(series).is_null().to_numpy()] = NULL
     return np.asarray(tokens, dtype=np.int32)
 
 

@@ -6,6 +6,7 @@ run of neighbours. scikit-learn is imported here and nowhere else.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -18,6 +19,7 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int32]
 
 LEAF = -1
+GATE_ROWS = 100
 
 
 class Tree(NamedTuple):
@@ -70,6 +72,45 @@ def grow_tree(
         grown.children_right.astype(np.int32),
     )
     return Grown(tree, nodes, share[nodes].astype(np.float32), weights == 0)
+
+
+def gate_tree(codes: Codes, gates: Sequence[int]) -> Tree:
+    """A small tree that tells missing from known in the given variables (code 0 is null), one after the other.
+
+    Only splits that leave `GATE_ROWS` rows on both sides are made.
+    """
+    tree = Tree(*(np.array([value], dtype=np.int32) for value in (LEAF, 0, LEAF, LEAF)))
+    for gate in gates:
+        node = route(tree, codes)
+        for leaf in leaf_nodes(tree):
+            missing = int((codes[node == leaf, gate] == 0).sum())
+            if min(missing, int((node == leaf).sum()) - missing) >= GATE_ROWS:
+                tree = _split_leaf(tree, int(leaf), gate)
+    return _renumber(tree, 0, np.zeros(1, dtype=np.int32))[0]
+
+
+def graft(top: Tree, parts: Sequence[Tree]) -> tuple[Tree, Ints, Ints]:
+    """One tree in place of every leaf of `top`; each one's root node, and what is added to its other nodes."""
+    offsets = np.cumsum([len(top.left), *(len(part.left) for part in parts[:-1])])
+    arrays = [[array.copy()] for array in top]
+    for leaf, part, offset in zip(leaf_nodes(top), parts, offsets, strict=True):
+        # The leaf of the top becomes the root of its part; the root's own place is left empty.
+        for whole, array in zip(arrays, part, strict=True):
+            whole.append(array.copy())
+        for side in (2, 3):
+            arrays[side][-1] = np.where(part[side] >= 0, part[side] + offset, LEAF).astype(np.int32)
+            arrays[side][0][leaf] = arrays[side][-1][0]
+        arrays[0][0][leaf], arrays[1][0][leaf] = part.feature[0], part.threshold[0]
+    return Tree(*(np.concatenate(whole) for whole in arrays)), leaf_nodes(top), offsets.astype(np.int32)
+
+
+def _split_leaf(tree: Tree, leaf: int, variable: int) -> Tree:
+    n = len(tree.left)
+    empty = (LEAF, 0, LEAF, LEAF)
+    longer = (np.append(array, [value, value]).astype(np.int32) for array, value in zip(tree, empty, strict=True))
+    feature, threshold, left, right = longer
+    feature[leaf], threshold[leaf], left[leaf], right[leaf] = variable, 0, n, n + 1
+    return Tree(feature, threshold, left, right)
 
 
 def route(tree: Tree, codes: Codes, start: Ints | None = None) -> Ints:

@@ -115,7 +115,8 @@ def assemble(
             assert column.key is not None
             key_seed = int(generator(seed, Stage.KEYS, place).integers(2**62))
             columns[place] = fresh_keys(column.key, first_row, len(order), rng, column.name, column.dtype, seed=key_seed)
-    return pl.DataFrame([columns[place] for place in range(len(tables.schema.columns))])
+    # By name: a list of series would rename a column called "".
+    return pl.DataFrame({column.name: columns[place] for place, column in enumerate(tables.schema.columns)})
 
 
 def _variable_sampler(

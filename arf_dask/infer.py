@@ -8,18 +8,20 @@ import numpy as np
 import polars as pl
 
 from arf_dask.bins import Flags, cut_bins, find_atoms, halfway
-from arf_dask.bundles import MOST_COMBINATIONS, ROWS_PER_COMBINATION, Discrete, combine, find_bundles, sample_rows
+from arf_dask.bundles import MOST_COMBINATIONS, ROWS_PER_COMBINATION, Discrete, combine, find_bundles, sample_rows, tie
 from arf_dask.encode import column_tokens, encode_codes, line_places
 from arf_dask.errors import OptionError
 from arf_dask.keys import learn_key
 from arf_dask.order import level_scores
-from arf_dask.profile import Profile, check_frame, profile_frame
+from arf_dask.profile import Profile, check_frame, check_kinds, profile_frame
 from arf_dask.schema import FIRST_LEVEL, NAN, NULL, Column, Floats, Ints, Schema, Variable
 from arf_dask.segments import find_segments
 from arf_dask.steps import Step, find_steps, round_cuts
 
 ORDER_ROWS = 10_000
 ORDER_BUCKETS = 16
+GATE = 0.1  # how strongly missingness must depend on another variable for trees to split on it first
+MOST_GATES = 4
 Bundles = str | bool | Sequence[Sequence[str]]
 
 
@@ -28,6 +30,7 @@ def infer_schema(
 ) -> Schema:
     """Everything the later stages need to know of the columns, from all rows."""
     check_frame(frame)
+    check_kinds(frame.schema, kinds, keys)
     profiles = profile_frame(frame, kinds, keys)
     modelled = [i for i, p in enumerate(profiles) if p.kind in ("categorical", "numeric")]
     atoms = {i: find_atoms(profiles[i].line) for i in modelled if profiles[i].kind == "numeric"}
@@ -46,12 +49,27 @@ def order_levels(schema: Schema, frame: pl.DataFrame) -> Schema:
     """The same schema with the states of every unordered variable in an order where neighbours are alike."""
     sample = frame[sample_rows(frame.height, ORDER_ROWS)]
     codes = encode_codes(sample, schema)
-    scores = level_scores([_bucketed(codes[:, v].astype(np.int32), schema.variables[v]) for v in range(codes.shape[1])])
+    buckets = [_bucketed(codes[:, v].astype(np.int32), schema.variables[v]) for v in range(codes.shape[1])]
+    scores = level_scores(buckets)
     ordered = []
     for variable, score in zip(schema.variables, scores, strict=True):
         plain = not variable.is_line and not _is_ordered(variable, schema)
         ordered.append(_reorder(variable, score) if plain else variable)
-    return Schema(schema.columns, tuple(ordered), schema.n_rows)
+    return Schema(schema.columns, tuple(ordered), schema.n_rows, find_gates(schema, buckets))
+
+
+def find_gates(schema: Schema, buckets: list[Discrete]) -> tuple[int, ...]:
+    """Variables whose missing rows differ from the others in some other variable, the most different first."""
+    strengths = {}
+    for number, variable in enumerate(schema.variables):
+        first_is_null = len(variable.columns) == 1 and variable.tokens[0, 0] == NULL and variable.n_states > 1
+        if not first_is_null or (variable.is_line and variable.first_bin == 0):
+            continue
+        missing = Discrete((buckets[number].ids == 0).astype(np.int32), 2)
+        others = [bucket for other, bucket in enumerate(buckets) if other != number]
+        strengths[number] = max((tie(missing, other) for other in others), default=0.0)
+    strong = [number for number, strength in strengths.items() if strength >= GATE]
+    return tuple(sorted(strong, key=lambda number: -strengths[number])[:MOST_GATES])
 
 
 def _find_groups(
@@ -122,7 +140,7 @@ def _column(frame: pl.DataFrame, profile: Profile, points: Flags | None) -> Colu
         shape = learn_key(frame[profile.name])
     except ValueError as error:
         raise OptionError(f"keys: {error}") from error
-    empty = frame[profile.name].clear()
+    empty = profile.levels
     return Column(profile.name, profile.dtype, "key", empty, key=shape, nulls=profile.nulls)
 
 
@@ -263,8 +281,11 @@ def _bucketed(codes: Ints, variable: Variable) -> Discrete:
     """Codes for scoring: those of a long line in a few buckets."""
     if not variable.is_line or variable.n_codes <= ORDER_BUCKETS:
         return Discrete(codes, variable.n_codes)
-    cuts = np.unique(np.quantile(codes, np.linspace(0, 1, ORDER_BUCKETS + 1)[1:-1]))
-    return Discrete(np.searchsorted(cuts, codes).astype(np.int32), ORDER_BUCKETS)
+    first = variable.first_bin
+    numbers = codes[codes >= first]
+    cuts = np.unique(np.quantile(numbers, np.linspace(0, 1, ORDER_BUCKETS + 1)[1:-1])) if len(numbers) else numbers
+    bucket = first + np.searchsorted(cuts, codes)
+    return Discrete(np.where(codes < first, codes, bucket).astype(np.int32), first + ORDER_BUCKETS)
 
 
 def _reorder(variable: Variable, score: Floats) -> Variable:

@@ -14,6 +14,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import polars as pl
 
+from arf_dask.errors import DataError
 from arf_dask.template_learning import learn_strings
 from arf_dask.templates import StringShape, fresh_strings, require, require_fields
 
@@ -103,16 +104,21 @@ def looks_like_key(series: pl.Series) -> bool:
     return n_values >= _MIN_ROWS_PLAIN_INTEGERS or _has_key_name(series.name) or _is_compact(series, n_values)
 
 
+def can_be_key(dtype: pl.DataType) -> bool:
+    """Whether fresh values of this type can be made."""
+    return dtype in (pl.String, pl.Categorical) or dtype.is_integer() or isinstance(dtype, pl.Decimal)
+
+
 def learn_key(series: pl.Series) -> KeyShape:
     """The shape of a key column of strings, integers or decimals."""
     is_string = series.dtype in (pl.String, pl.Categorical)
-    if not (is_string or series.dtype.is_integer() or isinstance(series.dtype, pl.Decimal)):
+    if not can_be_key(series.dtype):
         raise ValueError(
             f"column {series.name!r}: a key of type {series.dtype} cannot be made afresh. "
             "Cast it to a string or an integer, or do not declare it a key."
         )
     kind = "template" if is_string else "sequence"
-    values = series.drop_nulls()
+    values = series.alias("").drop_nulls()  # Polars would take a name such as "^x$" for a pattern
     if values.is_empty():
         return KeyShape(kind, series.len(), 1.0, None)
     learned = learn_strings(values.cast(pl.String).unique()) if is_string else _learn_sequence(values)
@@ -189,7 +195,7 @@ def _fresh_integers(sequence: IntegerSequence, first_row: int, n: int, name: str
     n_above = (sequence.high_limit - sequence.highest) // sequence.step
     n_below = (sequence.lowest - sequence.low_limit) // sequence.step
     if first_row + n > n_above + n_below:
-        raise ValueError(
+        raise DataError(
             f"column {name!r}: its type has room for {n_above + n_below} fresh keys, but {first_row + n} are "
             "needed. Cast the column to a wider type before fit."
         )

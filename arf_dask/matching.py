@@ -54,6 +54,8 @@ _MOST_OUTSIDE = 28.0
 # Where an infinite edge is put, in standard deviations: exp(-45) is lost in rounding.
 _OPEN = 45.0
 _MOST_STEPS = 60
+# Boxes narrower than two to this power are uniform: a sigma would vanish.
+_LEAST_POWER = -960
 # On the grid a smaller sigma than this rounds to the same.
 _LEAST_GRID_SIGMA = 0.05
 # Over two points every sigma gives the same variance.
@@ -93,16 +95,21 @@ def _match(mean: Array, variance: Array, lower: Array, upper: Array) -> Matched:
         spread = np.ldexp(np.ldexp(variance, -power), -power)
     # No variance in a closed box exceeds a quarter of its squared width.
     spread = np.where(closed, np.minimum(spread, 1.0), spread)
-    mean, lower, upper = (np.ldexp(part, -power) for part in (mean, lower, upper))
-    mu, sigma = _match_scaled(mean, spread, lower, upper)
-    return Matched(np.ldexp(mu, power), np.ldexp(sigma, power))
+    flat = power < _LEAST_POWER
+    mu, sigma = np.where(flat, lower, mean), np.full_like(mean, np.inf)
+    rows = np.flatnonzero(~flat)
+    at, low, high = (np.ldexp(part[rows], -power[rows]) for part in (mean, lower, upper))
+    found = _match_scaled(at, spread[rows], low, high)
+    mu[rows], sigma[rows] = np.ldexp(found.mu, power[rows]), np.ldexp(found.sigma, power[rows])
+    return Matched(mu, sigma)
 
 
 def _powers(variance: Array, lower: Array, upper: Array) -> tuple[NDArray[np.int32], NDArray[np.bool_]]:
     """The power of two next above the width of each box (of the standard deviation if it is open)."""
     closed = np.isfinite(upper) & np.isfinite(lower)
     width = np.where(closed, upper, 0.0) - np.where(closed, lower, 0.0)
-    return np.frexp(np.where(closed, width, np.sqrt(variance)))[1], closed
+    unit = np.where(closed, width, np.sqrt(variance))
+    return np.where(unit > 0, np.frexp(unit)[1], 2 * _LEAST_POWER).astype(np.int32), closed
 
 
 def _match_scaled(mean: Array, variance: Array, lower: Array, upper: Array) -> Matched:

@@ -17,6 +17,7 @@ from arf_dask.forge import BLOCK_ROWS, Sampler, forge_block, make_sampler
 from arf_dask.frames import take
 from arf_dask.progress import Progress, Report, progress_for
 from arf_dask.seeds import entropy
+from arf_dask.storage import PathLike, save
 from arf_dask.tables import Tables
 
 
@@ -50,6 +51,10 @@ class Model(Tables):
         Mass for levels, spikes, grids and nulls, density for other floats.
         """
         return pl.Series("log_density", log_density(self, match_frame(take(data).frame, self.schema)))
+
+    def save(self, path: PathLike) -> None:
+        """Write the model to a directory that `arf_dask.load` reads. It holds statistics, but no training row."""
+        save(self, path)
 
     @cached_property
     def sampler(self) -> Sampler:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -72,7 +72,8 @@ class Options:
     def as_dict(self) -> dict[str, object]:
         """The options as plain JSON values."""
         bundles = self.bundles if isinstance(self.bundles, str | bool) else [list(group) for group in self.bundles]
-        return {**self.__dict__, "columns": dict(self.columns), "keys": list(self.keys), "bundles": bundles}
+        plain = {name: v.item() if isinstance(v, np.generic) else v for name, v in self.__dict__.items()}
+        return {**plain, "columns": dict(self.columns), "keys": list(self.keys), "bundles": bundles}
 
     def _check_bundles(self) -> None:
         if self.bundles == "auto" or isinstance(self.bundles, bool):
@@ -103,6 +104,9 @@ def _one_of(name: str, value: object, allowed: Sequence[str]) -> None:
 def _check_names(where: str, names: object) -> None:
     if isinstance(names, str) or not isinstance(names, Sequence):
         raise OptionError(f"{where}={names!r}: give a list of column names.")
+    odd = [name for name in names if not isinstance(name, Hashable)]
+    if odd:
+        raise OptionError(f"{where}: {odd[0]!r} is not a column name.")
     doubled = sorted({name for name in names if list(names).count(name) > 1})
     if doubled:
         raise OptionError(f"{where}: {doubled[0]!r} is named twice.")

@@ -8,11 +8,13 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 
-from arf_dask.axis import FLOATS, Axis, is_numeric, learn_axis
+from arf_dask.axis import FLOATS, Axis, is_numeric, learn_axis, nameless
 from arf_dask.bins import Line
-from arf_dask.errors import DataError, UnsupportedColumnError
-from arf_dask.keys import looks_like_key
+from arf_dask.errors import DataError, OptionError, UnsupportedColumnError
+from arf_dask.keys import can_be_key, looks_like_key
 from arf_dask.schema import Kind
+
+ROWS_PER_LEVEL = 5  # numbers too wide for float64 are levels if each is seen so often
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,11 +42,24 @@ def check_frame(frame: pl.DataFrame) -> None:
     if odd:
         raise UnsupportedColumnError.from_dtypes(odd)
     floats = [name for name, dtype in frame.schema.items() if dtype in FLOATS]
-    infinite = {name: int(frame[name].is_infinite().sum()) for name in floats}
+    infinite = {name: int(nameless(frame[name]).is_infinite().sum()) for name in floats}
     infinite = {name: count for name, count in infinite.items() if count}
     if infinite:
         listed = ", ".join(f"{name!r}: {count}" for name, count in infinite.items())
         raise DataError(f"infinite values ({listed}). Replace or drop them before fit.")
+
+
+def check_kinds(dtypes: Mapping[str, pl.DataType], kinds: Mapping[str, str], keys: Sequence[str]) -> None:
+    """Raise an OptionError for a column that cannot be what the caller says it is."""
+    for name, dtype in dtypes.items():
+        kind = "key" if name in keys else kinds.get(name)
+        if kind == "numeric" and not is_numeric(dtype):
+            raise OptionError(f"columns: {name!r} is {dtype} and has no numbers. Cast it to a number before fit.")
+        if kind == "key" and not can_be_key(dtype):
+            raise OptionError(
+                f"keys: fresh values of {name!r} ({dtype}) cannot be made. Cast it to a string or an integer before "
+                "fit, or do not declare it a key."
+            )
 
 
 def profile_frame(frame: pl.DataFrame, kinds: Mapping[str, str], keys: Sequence[str]) -> list[Profile]:
@@ -55,21 +70,20 @@ def profile_frame(frame: pl.DataFrame, kinds: Mapping[str, str], keys: Sequence[
 def profile_column(series: pl.Series, kind: str | None, key: bool) -> Profile:
     """Distinct values, counts and kind of one column."""
     dtype, nulls = series.dtype, series.null_count()
-    nothing = Profile(
-        series.name, dtype, "empty", len(series), nulls, 0, series.clear(), Line(np.empty(0), np.empty(0, np.int64)), None
-    )
+    line, levels = Line(np.empty(0), np.empty(0, np.int64)), nameless(series).clear()
+    nothing = Profile(series.name, dtype, "empty", len(series), nulls, 0, levels, line, None)
     if nulls == len(series) and not key:
         return nothing
     if key or kind == "key" or (kind is None and looks_like_key(series)):
         return _replace_kind(nothing, "key")
     if kind == "categorical" or (kind is None and not is_numeric(dtype)) or not is_numeric(dtype):
-        return _categorical_profile(series, nothing)
-    return _numeric_profile(series, nothing)
+        return _categorical_profile(nameless(series), nothing)
+    return _numeric_profile(nameless(series), nothing)
 
 
 def text_of(series: pl.Series) -> pl.Series:
     """The levels of a categorical column as strings: the one form in which they are looked up."""
-    return series if series.dtype == pl.String else series.cast(pl.String)
+    return nameless(series) if series.dtype == pl.String else nameless(series).cast(pl.String)
 
 
 def _supported(dtype: pl.DataType) -> bool:
@@ -100,6 +114,9 @@ def _numeric_profile(series: pl.Series, nothing: Profile) -> Profile:
     places = axis.to_axis(series)
     # -0.0 and 0.0 are one number.
     places, first, counts = np.unique(places[~np.isnan(places)] + 0.0, return_index=True, return_counts=True)
+    if not axis.lossless and len(places) < series.drop_nulls().n_unique() <= len(series) // ROWS_PER_LEVEL:
+        # Values that float64 cannot tell apart, each seen often (hashes, say): levels keep them exact.
+        return _categorical_profile(series, nothing)
     line = Line(places, counts.astype(np.int64))
     # Where float64 does not hold the values, spikes keep them as they are: one value per place.
     levels = series.clear() if axis.lossless else series.drop_nulls().gather(first)

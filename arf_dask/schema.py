@@ -88,6 +88,7 @@ class Schema:
     columns: tuple[Column, ...]
     variables: tuple[Variable, ...]
     n_rows: int
+    gates: tuple[int, ...] = ()  # variables whose missing rows differ from the others: trees split on that first
 
     @property
     def names(self) -> list[str]:

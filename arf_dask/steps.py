@@ -1,12 +1,14 @@
 """Columns that are step functions of a number line: a time stamp and its date, a clock time and its hour.
 
-Sorted by the line, such a column changes value only now and then: the places where it does become edges between
-interval states of the line, and the column is read off the state.
+Sorted by the line, such a column changes value only now and then: the places where it does become edges
+between interval states of the line, and the column is read off the state.
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Iterator
+from itertools import product
+from typing import Any, NamedTuple
 
 import numpy as np
 import polars as pl
@@ -18,6 +20,7 @@ from arf_dask.bundles import Discrete, sample_rows
 from arf_dask.seeds import Stage, generator
 
 Floats = NDArray[np.float64]
+Objects = NDArray[Any]
 
 LEAST_ROWS = 40
 ROWS_PER_RUN = 2  # a monotone function needs little evidence,
@@ -89,23 +92,47 @@ def round_cuts(cuts: Floats, axis: Axis, dtype: pl.DataType) -> Floats:
     """
     left, right = cuts[:, 0], cuts[:, 1]
     best = halfway(left, right, grid=axis.grid)
-    origin, step = (axis.origin, axis.step) if axis.grid else (0, 1)
-    open_ = np.ones(len(best), dtype=bool)
-    for unit in _units(axis, dtype):
-        # The last multiple of the unit that is not above the right neighbour, in whole steps of the axis.
-        remainder = np.mod(right * (step / unit) + (origin % unit) / unit, 1.0) * (unit / step)
-        remainder = np.rint(remainder) if axis.grid else remainder
-        candidate = right - np.where(np.isclose(remainder, unit / step), 0.0, remainder)
-        fits = open_ & (candidate > left)
+    candidates = _round_places(right, axis, dtype) if axis.grid else _round_floats(right)
+    still = np.ones(len(best), dtype=bool)
+    for candidate in candidates:
+        fits = still & (candidate > left)
         best[fits] = candidate[fits] - (0.5 if axis.grid else 0.0)
-        open_ &= ~fits
+        still &= ~fits
     return best
 
 
-def _units(axis: Axis, dtype: pl.DataType) -> list[float]:
+def _round_places(right: Floats, axis: Axis, dtype: pl.DataType) -> Iterator[Floats]:
+    """Per unit, coarsest first: the first place at or after its last multiple up to `right`."""
+    # Python's own whole numbers: 128-bit values must not overflow, and steps need not divide the units.
+    distance = right.astype(np.int64).astype(object) * axis.step
+    clock = (distance + axis.origin) * 2**axis.shift + _utc_offset(distance + axis.origin, dtype)
+    for unit in _units(dtype):
+        yield -((clock % unit // 2**axis.shift - distance) // axis.step).astype(np.float64)
+
+
+def _round_floats(right: Floats) -> Iterator[Floats]:
+    """Per unit (1e12, 5e11, 1e11, .. 1e-9), coarsest first: its last multiple that is not above `right`."""
+    for power, half in product(range(12, -10, -1), (1, 2)):
+        up, down = (10.0**power / half, 1.0) if power > 0 else (1.0, 10.0**-power * half)
+        times = np.floor(right * down / up)
+        # A decimal such as 0.3 is the quotient 3 / 10, to the last bit; 3 * 0.1 is not.
+        times = np.where((times + 1) * up / down <= right, times + 1, times)
+        times = np.where(times * up / down > right, times - 1, times)
+        yield times * up / down
+
+
+def _units(dtype: pl.DataType) -> list[int]:
     """Round distances, coarsest first, in physical units of the column."""
     if isinstance(dtype, pl.Datetime | pl.Duration) or dtype == pl.Time:
         second = {"ms": 10**3, "us": 10**6, "ns": 10**9}[getattr(dtype, "time_unit", None) or "ns"]
         return [second * s for s in (86_400, 43_200, 21_600, 3_600, 1_800, 900, 600, 300, 60, 30, 10, 1)]
-    powers = range(12, -1 if axis.grid else -10, -1)
-    return [m * 10.0**p for p in powers for m in (1, 0.5) if not axis.grid or m * 10.0**p >= 1]
+    return [10**power // half for power in range(12, -1, -1) for half in (1, 2) if power > 0 or half == 1]
+
+
+def _utc_offset(physical: Objects, dtype: pl.DataType) -> Objects | int:
+    """What the wall clock of a zone adds: its days begin at its own midnight."""
+    if not isinstance(dtype, pl.Datetime) or dtype.time_zone is None:
+        return 0
+    stamps = pl.Series(physical.astype(np.int64)).cast(dtype)
+    offset = stamps.dt.base_utc_offset() + stamps.dt.dst_offset()
+    return offset.dt.cast_time_unit(dtype.time_unit).to_physical().to_numpy().astype(object)

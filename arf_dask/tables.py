@@ -134,6 +134,9 @@ def value_edges(variable: Variable, schema: Schema, support: str) -> Floats:
     assert axis is not None
     half = 0.5 if axis.grid else 0.0
     ends = (axis.low - half, axis.high + half)
+    if len(variable.edges) and variable.edges[-1] == axis.high:
+        # The last two floats are neighbours, with the edge on the upper one: its bin must have some width.
+        ends = (ends[0], float(np.nextafter(axis.high, np.inf)))
     if support == "open" and not axis.grid:
         ends = (-np.inf, np.inf)
     return np.concatenate([[ends[0]], variable.edges, [ends[1]]])

@@ -92,8 +92,10 @@ def test_decimals_come_back(unscaled, scale):
 
 
 def test_the_greatest_decimals_come_back():
-    top = Decimal("9999999999999999999999999999.9999999999")
-    series = pl.Series("x", [top, top - Decimal("0.0000000003"), top - 1], dtype=pl.Decimal(38, 10))
+    ends = ["9999999999999999999999999999.9999999999", "9999999999999999999999999999.9999999996"]
+    series = pl.Series(
+        "x", [*map(Decimal, ends), Decimal("9999999999999999999999999998.5")], dtype=pl.Decimal(38, 10)
+    )
     assert_series_equal(roundtrip(series), series)
 
 
@@ -111,7 +113,7 @@ def test_ranges_too_wide_for_a_float_stay_inside_and_near(series):
     assert np.all((found >= low) & (found <= high))
     assert np.all(abs(found - values) <= (high - low) / 2**51 + 2)
     assert np.all((places >= 0) & (places <= axis.high) & (places == np.floor(places)))
-    assert axis.lossless == (roundtrip(series).to_list() == series.to_list()) or not axis.lossless
+    assert not axis.lossless or back.to_list() == series.to_list()
 
 
 def test_an_axis_is_lossless_only_while_places_and_half_places_are_exact():
@@ -217,7 +219,7 @@ def test_clock_changes_are_told_apart():
 
 
 def test_numbers_and_times_are_numeric_and_nothing_else_is():
-    numeric = [pl.Int8(), pl.UInt128(), pl.Float32(), pl.Decimal(5, 2), pl.Date(), pl.Time(), pl.Duration("ms")]
+    numeric = [pl.Int8(), pl.UInt128(), pl.Float32(), pl.Decimal(5, 2), pl.Date(), pl.Time(), pl.Duration()]
     other = [pl.String(), pl.Boolean(), pl.Categorical(), pl.Enum(["a"]), pl.Null(), pl.Binary()]
     assert all(map(is_numeric, numeric))
     assert not any(map(is_numeric, other))
