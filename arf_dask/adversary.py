@@ -39,7 +39,7 @@ class Round(NamedTuple):
 
     round: int
     accuracy: float  # out-of-bag accuracy in telling real from synthetic
-    leaves: int  # of the forest grown in this round, after pruning
+    leaves: int  # of the forest grown in this round, before pruning
 
 
 class Forest(NamedTuple):
@@ -47,8 +47,7 @@ class Forest(NamedTuple):
 
     trees: list[Tree]
     leaves: list[Ints]  # per tree: the leaf number of every real row
-    rounds: list[Round]
-    round: int  # the round whose forest this is
+    rounds: list[Round]  # all of them, also those whose forest was not kept
 
 
 def train(codes: Codes, training: Training, runner: Runner, report: Progress, gates: Sequence[int] = ()) -> Forest:
@@ -61,19 +60,19 @@ def train(codes: Codes, training: Training, runner: Runner, report: Progress, ga
     top = gate_tree(codes, gates)
     strata = leaf_numbers(top, codes)
     synthetic = draw_independent(codes, generator(training.seed, Stage.MARGINAL_DRAW), strata)
-    forest, accuracy = _grow_forest(codes, synthetic, training, 0, runner, report, top)
-    rounds = [Round(0, accuracy, _n_leaves(forest))]
-    kept = Forest(*forest, rounds, 0)
+    grown, accuracy = _grow_forest(codes, synthetic, training, 0, runner, report, top)
+    rounds = [Round(0, accuracy, _n_leaves(grown))]
+    kept = _prune_forest(grown, codes, training, runner, rounds)
     for number in range(1, training.max_rounds + 1):
         if accuracy <= limit:
             break
         synthetic = draw_from_leaves(codes, kept.leaves, generator(training.seed, Stage.LEAF_DRAW, number))
-        forest, new_accuracy = _grow_forest(codes, synthetic, training, number, runner, report, top)
-        rounds.append(Round(number, new_accuracy, _n_leaves(forest)))
+        grown, new_accuracy = _grow_forest(codes, synthetic, training, number, runner, report, top)
+        rounds.append(Round(number, new_accuracy, _n_leaves(grown)))
         # The discriminator that fails, or does no worse than before, has nothing to add: keep its generator.
         if new_accuracy <= limit or new_accuracy >= accuracy:
             break
-        kept, accuracy = Forest(*forest, rounds, number), new_accuracy
+        kept, accuracy = _prune_forest(grown, codes, training, runner, rounds), new_accuracy
     logger.info("adversarial rounds: %s", ", ".join(f"{r.accuracy:.4f}" for r in rounds))
     return kept
 
@@ -134,35 +133,40 @@ class _Context(NamedTuple):
 
     top: Tree
     branches: list[_Branch]  # one per leaf of the top
-    codes: Codes
+    n_rows: int  # real ones
     training: Training
     round: int
 
 
-class _Result(NamedTuple):
+class _Grown(NamedTuple):
+    """A whole tree, not pruned yet."""
+
     tree: Tree
-    leaves: Ints
+    nodes: Ints  # the leaf node of every real row
+
+
+class _Result(NamedTuple):
+    grown: _Grown
     votes: NDArray[np.float32]
     unused: NDArray[np.bool_]
 
 
 def _grow_forest(
     codes: Codes, synthetic: Codes, training: Training, number: int, runner: Runner, report: Progress, top: Tree
-) -> tuple[tuple[list[Tree], list[Ints]], float]:
+) -> tuple[list[_Grown], float]:
     n = len(codes)
-    context = _Context(top, _branches(codes, synthetic, top), np.ascontiguousarray(codes), training, number)
+    context = _Context(top, _branches(codes, synthetic, top), n, training, number)
     report.stage(f"round {number}", training.trees)
     votes, voters = np.zeros(2 * n, dtype=np.float32), np.zeros(2 * n, dtype=np.int32)
-    trees, leaves = [], []
+    forest = []
     for tree, result in enumerate(runner.map(grow_one, context, range(training.trees))):
         votes += np.where(result.unused, result.votes, np.float32(0))
         voters += result.unused
-        trees.append(result.tree)
-        leaves.append(result.leaves)
+        forest.append(result.grown)
         report.advance(tree=tree + 1)
     accuracy = out_of_bag_accuracy(votes, voters, np.repeat(np.array([1, 0], dtype=np.int8), n))
     report.advance(0, accuracy=accuracy)
-    return (trees, leaves), accuracy
+    return forest, accuracy
 
 
 def _branches(codes: Codes, synthetic: Codes, top: Tree) -> list[_Branch]:
@@ -180,8 +184,8 @@ def _branches(codes: Codes, synthetic: Codes, top: Tree) -> list[_Branch]:
 
 
 def grow_one(context: _Context, tree: int) -> _Result:
-    """One tree of one round: grown branch by branch, pruned, with its votes."""
-    training, n = context.training, len(context.codes)
+    """One tree of one round, grown branch by branch, with its votes."""
+    training, n = context.training, context.n_rows
     rng = generator(training.seed, Stage.TREE, context.round, tree)
     nodes, votes = np.empty(2 * n, dtype=np.int32), np.empty(2 * n, dtype=np.float32)
     unused = np.empty(2 * n, dtype=bool)
@@ -195,9 +199,23 @@ def grow_one(context: _Context, tree: int) -> _Result:
     for branch, g, root, offset in zip(context.branches, grown, roots, offsets, strict=True):
         nodes[branch.rows] = np.where(g.nodes == 0, root, g.nodes + offset)
         votes[branch.rows], unused[branch.rows] = g.votes, g.unused
-    pruned, leaves = prune(whole, nodes[:n], context.codes, training.min_leaf)
-    return _Result(pruned, leaves, votes, unused)
+    return _Result(_Grown(whole, nodes[:n]), votes, unused)
 
 
-def _n_leaves(forest: tuple[list[Tree], list[Ints]]) -> int:
-    return sum(int((tree.left < 0).sum()) for tree in forest[0])
+def _prune_forest(
+    forest: list[_Grown], codes: Codes, training: Training, runner: Runner, rounds: list[Round]
+) -> Forest:
+    """Only a forest that becomes the generator is pruned."""
+    shared = (np.ascontiguousarray(codes), training.min_leaf)
+    pruned = list(runner.map(prune_one, shared, forest))
+    return Forest([tree for tree, _ in pruned], [leaves for _, leaves in pruned], rounds)
+
+
+def prune_one(shared: tuple[Codes, int], grown: _Grown) -> tuple[Tree, Ints]:
+    """One tree without leaves of too few real rows, and the leaf number of every real row."""
+    codes, min_leaf = shared
+    return prune(grown.tree, grown.nodes, codes, min_leaf)
+
+
+def _n_leaves(forest: list[_Grown]) -> int:
+    return sum(int((grown.tree.left < 0).sum()) for grown in forest)

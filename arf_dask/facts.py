@@ -1,12 +1,13 @@
-"""What `model.json` says of a model besides its tables: options, rounds, columns and their types, as plain JSON.
+"""What `model.json` says of a model besides its tables: options, rounds, columns and their types.
 
-Nothing read is believed: every field has exactly one type, and a dtype is one of those we know how to describe.
+Nothing read is believed: every field has exactly one type, and a dtype is one of those we can describe.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import asdict
 from typing import Any, get_args, get_type_hints
 
@@ -64,7 +65,11 @@ def describe(tables: Tables) -> dict[str, Any]:
         "rounds": [dict(zip(("round", "accuracy", "leaves"), values, strict=True)) for values in rounds],
         "columns": [_describe_column(column) for column in schema.columns],
         "variables": [
-            {"columns": [int(i) for i in v.columns], "first_bin": int(v.first_bin), "strength": float(strength)}
+            {
+                "columns": [int(i) for i in v.columns],
+                "first_bin": int(v.first_bin),
+                "strength": float(strength),
+            }
             for v, strength in strengths
         ],
     }
@@ -123,10 +128,8 @@ def describe_dtype(dtype: pl.DataType) -> list[Any]:
 def parse_dtype(described: list[Any], where: str) -> pl.DataType:
     """The dtype that `describe_dtype` described."""
     dtype: pl.DataType | None = None
-    try:
+    with suppress(*BAD_INPUT):
         dtype = _parse_dtype(described)
-    except BAD_INPUT:
-        pass
     require(dtype is not None, FACTS, f"{where}: unknown type {str(described)[:80]}")
     assert dtype is not None
     return dtype

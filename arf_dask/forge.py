@@ -22,6 +22,7 @@ from arf_dask.schema import Floats, Ints
 from arf_dask.seeds import Stage, generator
 
 BLOCK_ROWS = 65_536
+LOOKUP_CELLS = 64_000_000  # positions times variables up to which states are looked up, not searched
 States = NDArray[np.unsignedinteger]
 
 
@@ -40,6 +41,7 @@ class VariableSampler(NamedTuple):
 
     ends: NDArray[np.int64]  # per entry: the position after its last row
     states: States  # per entry
+    at: States | None  # per position, where the model is small enough to say it outright
     own: NDArray[np.uint32]  # per leaf: 32-bit chance of drawing from the leaf itself
     split: NDArray[np.bool_]  # per leaf: the parent splits on this variable
     low: NDArray[np.unsignedinteger]  # per leaf: the box, in codes
@@ -128,6 +130,7 @@ def _variable_sampler(
     own = np.minimum(tables.coverage / (tables.coverage + strength) * 2.0**32, 2.0**32 - 1).astype(np.uint32)
     if strength == 0:
         own[:] = 2**32 - 1
+    lookup = tables.coverage.sum() * len(tables.entries) <= LOOKUP_CELLS
     line = None
     if bounds is not None:
         found = np.flatnonzero(variable.interval[entries.state])
@@ -136,6 +139,7 @@ def _variable_sampler(
     return VariableSampler(
         np.cumsum(entries.count, dtype=np.int64),
         entries.state.astype(small),
+        np.repeat(entries.state.astype(small), entries.count) if lookup else None,
         own,
         split,
         low.astype(small),
@@ -162,7 +166,6 @@ def _draw_states(sampler: Sampler, here: VariableSampler, leaf: NDArray[np.int64
     words = rng.integers(0, 2**64, len(leaf), dtype=np.uint64)
     strayed = np.flatnonzero((words & np.uint64(0xFFFFFFFF)) > here.own[leaf])
     position = sampler.start[leaf] + scaled(words >> np.uint64(32), sampler.rows[leaf])
-    states = np.empty(0, dtype=np.int32)
     if len(strayed):
         home = leaf[strayed]
         parent_rows = sampler.parent_rows[home]
@@ -174,7 +177,10 @@ def _draw_states(sampler: Sampler, here: VariableSampler, leaf: NDArray[np.int64
         parent = leaf[to_parent]
         chance = draws[~to_column & ~here.split[home]]
         position[to_parent] = sampler.parent_start[parent] + scaled(chance, sampler.parent_rows[parent])
-    states = here.states[np.searchsorted(here.ends, position, side="right")].astype(np.int32)
+    if here.at is not None:
+        states = here.at[position].astype(np.int32)
+    else:
+        states = here.states[np.searchsorted(here.ends, position, side="right")].astype(np.int32)
     if len(strayed):
         home = home[to_column]
         below = here.below[here.low[home]]

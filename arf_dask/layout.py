@@ -72,7 +72,7 @@ def pieces(tables: Tables) -> dict[str, Iterator[Any]]:
 
 
 def assemble_tables(facts: Mapping[str, Any], files: Mapping[str, Arrays]) -> Tables:
-    """The model that `describe` and `pieces` were made of; its parts fit together, but are not yet checked."""
+    """The model that `describe` and `pieces` were made of, not yet checked."""
     columns = _take_columns(facts["columns"], files["levels.parquet"])
     variables = _take_variables(facts["variables"], files)
     trees = _take_trees(files["nodes.parquet"])

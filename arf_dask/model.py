@@ -43,7 +43,7 @@ class Model(Tables):
         for frame in Threads().map(_block, (self.sampler, seed), list(cut_blocks(n))):
             frames.append(frame)
             report.advance(frame.height)
-        return pl.concat(frames, rechunk=True)
+        return pl.concat(frames)
 
     def log_density(self, data: Any) -> pl.Series:
         """The log-density of every row (the paper's q), in nats; -inf outside the support.

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 import polars as pl
+from numpy.typing import NDArray
 
 from arf_dask.adversary import Round
 from arf_dask.forde import Sums
@@ -110,16 +111,14 @@ def _fit_intervals(tables: Tables, number: int, table: pl.DataFrame, bounds: Bou
     count = entries.count[found].astype(np.float64)
     seen = value_edges(variable, tables.schema, "observed")
     variance = np.maximum(squares / count, least_variance(mean, count, seen, *bounds))
-    mu[found], sigma[found] = _match(mean, variance, bounds, axis.grid)
+    mu[found], sigma[found] = _match(mean, variance, bounds, axis.grid & (count > FEW_ROWS))
     return entries._replace(mu=mu, sigma=sigma)
 
 
-def _match(mean: Floats, variance: Floats, bounds: Bounds, grid: bool) -> tuple[Floats, Floats]:
-    """Normals with these moments after truncation, and after rounding where the grid is coarse enough to matter."""
-    if not grid:
-        return match_moments(mean, variance, *bounds)
+def _match(mean: Floats, variance: Floats, bounds: Bounds, coarse: NDArray[np.bool_]) -> tuple[Floats, Floats]:
+    """Normals with these moments after truncation; after rounding too, where the grid is coarse enough to matter."""
     mu, sigma = np.empty_like(mean), np.empty_like(mean)
-    wide = (bounds.upper - bounds.lower > WIDE_GRID) & (variance > 100.0)
-    for rows, match in ((wide, match_moments), (~wide, match_moments_grid)):
+    coarse = coarse & ((bounds.upper - bounds.lower <= WIDE_GRID) | (variance <= 100.0))
+    for rows, match in ((~coarse, match_moments), (coarse, match_moments_grid)):
         mu[rows], sigma[rows] = match(mean[rows], variance[rows], bounds.lower[rows], bounds.upper[rows])
     return mu, sigma

@@ -83,7 +83,10 @@ def profile_column(series: pl.Series, kind: str | None, key: bool) -> Profile:
 
 def text_of(series: pl.Series) -> pl.Series:
     """The levels of a categorical column as strings: the one form in which they are looked up."""
-    return nameless(series) if series.dtype == pl.String else nameless(series).cast(pl.String)
+    series = nameless(series)
+    # Polars writes no durations: their whole number of ticks is as good a name.
+    series = series.to_physical() if isinstance(series.dtype, pl.Duration) else series
+    return series if series.dtype == pl.String else series.cast(pl.String)
 
 
 def _supported(dtype: pl.DataType) -> bool:

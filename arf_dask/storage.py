@@ -1,7 +1,7 @@
 """The model file: a directory of Parquet tables and a `model.json` that holds facts, versions and hashes.
 
-Nothing half-written is ever seen: a model is written beside its place and renamed into it. Nothing is believed that
-was not checked: sizes and hashes first, then the form of every file, then what the numbers say.
+Nothing half-written is ever seen: a model is written beside its place and renamed into it. Nothing is
+believed unchecked: sizes and hashes come first, then the form of every file, then what the numbers say.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import json
 import os
 import shutil
 import uuid
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -33,17 +33,21 @@ FORMAT, VERSION = "arf_dask model", 1
 MOST_FACT_BYTES = 2**28
 MOST_ROWS = 2**32
 LIBRARIES = ("arf_dask", "polars", "numpy", "scikit-learn", "pyarrow")
-_FACTS = {
-    **{"format": str, "version": int, "written_by": dict, "n_rows": int, "family": str, "support": str},
-    **{"options": dict, "rounds": list, "columns": list, "variables": list, "files": dict},
-}
+ROWS_AT_ONCE = 2**20  # written to a file
+_ABOUT = {"format": str, "version": int, "written_by": dict}
+_LISTS = {"options": dict, "rounds": list, "columns": list, "variables": list, "files": dict}
+_FACTS = {**_ABOUT, "n_rows": int, "family": str, "support": str, **_LISTS}
+GIVE = "Give a directory that `model.save` wrote, with all of its files."
 PathLike = str | os.PathLike[str]
 
 
 def save(tables: Tables, path: PathLike) -> None:
     """Write a model to a directory; one that holds a model is replaced, any other content is refused."""
     target = _check_target(Path(path))
-    check_tables(tables)
+    try:
+        check_tables(tables)
+    except ModelFormatError as error:
+        raise ModelFormatError(f"this model does not hold together and was not saved: {error}") from error
     part = target.with_name(f".arf_dask-{uuid.uuid4().hex}.tmp")
     try:
         part.mkdir()
@@ -55,7 +59,7 @@ def save(tables: Tables, path: PathLike) -> None:
 
 
 def load(path: PathLike) -> Model:
-    """The model saved in a directory; a ModelFormatError that says what is wrong if it does not hold together."""
+    """The model saved in a directory. Whatever is wrong with it is a ModelFormatError that says what."""
     from arf_dask.model import Model  # it stands to our right, and saves itself with what is here
 
     where = Path(path)
@@ -87,7 +91,7 @@ def _hash_column(digest: Any, column: Any) -> None:
     if column.null_count:
         digest.update(np.packbits(column.is_null().to_numpy()).tobytes())
     values = (column.fill_null(0.0) if column.null_count else column).to_numpy()
-    digest.update(np.ascontiguousarray(values, dtype=values.dtype.newbyteorder("<")).data)
+    digest.update(values.astype(values.dtype.newbyteorder("<"), copy=False).tobytes())
 
 
 # Writing.
@@ -113,7 +117,7 @@ def _check_target(path: Path) -> Path:
     others = [name for name in held if name != FACTS and name not in SCHEMAS]
     if others:
         raise OptionError(
-            f"path {str(path)!r} holds a model and other files too ({others[0]!r}), which replacing it would delete. "
+            f"path {str(path)!r} holds a model and other files too ({others[0]!r}), which would be lost. "
             "Move them away, or give the name of a new directory."
         )
     return target
@@ -128,39 +132,44 @@ def _holds_model(directory: Path) -> bool:
 
 
 def _write(tables: Tables, directory: Path) -> None:
-    files = {
-        name: _write_parquet(directory / name, SCHEMAS[name], parts) for name, parts in pieces(tables).items()
-    }
-    written_by = {library: _version(library) for library in LIBRARIES}
-    facts = {
-        "format": FORMAT,
-        "version": VERSION,
-        "written_by": written_by,
-        **describe(tables),
-        "files": files,
-    }
-    (directory / FACTS).write_text(json.dumps(facts, allow_nan=False, indent=1), encoding="utf-8")
+    files = {name: _write_parquet(directory / name, parts) for name, parts in pieces(tables).items()}
+    about = {"format": FORMAT, "version": VERSION, "written_by": {name: _version(name) for name in LIBRARIES}}
+    text = json.dumps({**about, **describe(tables), "files": files}, allow_nan=False, indent=1)
+    (directory / FACTS).write_text(text, encoding="utf-8")
     _sync(directory / FACTS)
     _sync(directory)
 
 
-def _write_parquet(path: Path, schema: Any, parts: Any) -> dict[str, Any]:
-    encodings = {name: "DELTA_BINARY_PACKED" for name in schema.names if name in SORTED}
-    encodings |= {name: "BYTE_STREAM_SPLIT" for name in schema.names if name in APART}
-    rows = 0
+def _write_parquet(path: Path, parts: Iterable[Any]) -> dict[str, Any]:
+    schema, rows = SCHEMAS[path.name], 0
+    encodings = {field.name: _encoding(field) for field in schema if _encoding(field) is not None}
     # Without statistics and the Arrow schema: nothing of the data lies outside the tables' own cells.
-    options = {
-        "compression": "zstd",
-        "compression_level": 6,
-        "use_dictionary": False,
-        "write_statistics": False,
-    }
-    with pq.ParquetWriter(path, schema, column_encoding=encodings, store_schema=False, **options) as writer:
-        for part in parts:
-            writer.write_table(part)
-            rows += len(part)
+    options = {"use_dictionary": False, "write_statistics": False, "store_schema": False}
+    codec = {"compression": "zstd", "compression_level": 6, "column_encoding": encodings}
+    with pq.ParquetWriter(path, schema, **codec, **options) as writer:
+        for table in _batches(parts):
+            writer.write_table(table)
+            rows += len(table)
     _sync(path)
     return {"sha256": _sha256(path), "bytes": path.stat().st_size, "rows": rows}
+
+
+def _encoding(field: Any) -> str | None:
+    if field.name in SORTED:
+        return "DELTA_BINARY_PACKED"
+    return None if field.type in (pa.string(), pa.bool_()) else "BYTE_STREAM_SPLIT"
+
+
+def _batches(parts: Iterable[Any]) -> Iterator[Any]:
+    """Small parts together, so that few row groups are written."""
+    held: list[Any] = []
+    for part in parts:
+        held.append(part)
+        if sum(map(len, held)) >= ROWS_AT_ONCE:
+            yield pa.concat_tables(held)
+            held = []
+    if held:
+        yield pa.concat_tables(held)
 
 
 def _put(part: Path, target: Path) -> None:
@@ -206,7 +215,7 @@ def _version(library: str) -> str:
 def _read(directory: Path) -> Tables:
     if not directory.is_dir():
         state = "is not a directory" if directory.exists() else "does not exist"
-        raise ModelFormatError(f"it {state}. Give the directory that `model.save` wrote")
+        raise ModelFormatError(f"it {state}. {GIVE}")
     facts = _read_json(directory)
     _check_version(facts)
     facts = take_facts(facts, _FACTS, "its top level")
@@ -220,15 +229,13 @@ def _read(directory: Path) -> Tables:
 def _read_json(directory: Path) -> dict[str, Any]:
     path = directory / FACTS
     if not path.is_file():
-        raise ModelFormatError(
-            f"{FACTS} is missing. Give a directory that `model.save` wrote, with all of its files"
-        )
+        raise ModelFormatError(f"{FACTS} is missing. {GIVE}")
     require(path.stat().st_size <= MOST_FACT_BYTES, FACTS, f"larger than {MOST_FACT_BYTES:,} bytes")
     try:
         facts = json.loads(path.read_bytes().decode("utf-8"), parse_constant=_refuse)
         json.dumps(facts, ensure_ascii=False).encode()  # half a surrogate pair passes as text, but is none
     except (ValueError, RecursionError) as error:
-        require(False, FACTS, f"not JSON: {str(error)[:100]}")
+        require(False, FACTS, f"not JSON ({str(error)[:100]!r})")
     require(isinstance(facts, dict), FACTS, "not a JSON object")
     return dict(facts)
 
@@ -239,15 +246,14 @@ def _refuse(constant: str) -> None:
 
 def _check_version(facts: Mapping[str, Any]) -> None:
     if facts.get("format") != FORMAT:
-        raise ModelFormatError(
-            f"{FACTS}: not of the format {FORMAT!r}. Give a directory that `model.save` wrote"
-        )
+        raise ModelFormatError(f"{FACTS}: not of the format {FORMAT!r}. {GIVE}")
     number, libraries = facts.get("version"), facts.get("written_by")
     if type(number) is not int or number != VERSION:
         writer = libraries.get("arf_dask", "unknown") if isinstance(libraries, dict) else "unknown"
         raise ModelFormatError(
-            f"{FACTS}: format version {str(number)[:40]}, written by arf_dask {str(writer)[:40]}; this is arf_dask "
-            f"{_version('arf_dask')}, which reads version {VERSION}. Use the version that wrote it, or fit again"
+            f"{FACTS}: format version {str(number)[:40]}, written by arf_dask {str(writer)[:40]}. This is "
+            f"arf_dask {_version('arf_dask')}, which reads version {VERSION}: use the one that wrote it, or "
+            "fit and save again."
         )
 
 
@@ -260,15 +266,10 @@ def _check_files(directory: Path, listed: Mapping[str, Any]) -> None:
         path = directory / name
         require(path.is_file(), name, "missing")
         size = path.stat().st_size
-        require(
-            size == known["bytes"],
-            name,
-            f"has {size:,} bytes instead of {known['bytes']:,}: truncated or replaced",
-        )
+        wrong = f"has {size:,} bytes instead of {known['bytes']:,}: truncated or replaced"
+        require(size == known["bytes"], name, wrong)
     for name, entry in listed.items():
-        require(
-            _sha256(directory / name) == entry["sha256"], name, "its SHA-256 is not the one in model.json"
-        )
+        require(_sha256(directory / name) == entry["sha256"], name, f"its SHA-256 is not the one in {FACTS}")
 
 
 def _read_parquet(path: Path, n_rows: int) -> Arrays:
@@ -276,19 +277,16 @@ def _read_parquet(path: Path, n_rows: int) -> Arrays:
     name, schema = path.name, SCHEMAS[path.name]
     try:
         with pq.ParquetFile(path) as file:
-            require(
-                file.schema_arrow.equals(schema), name, f"columns are not {', '.join(schema.names)} as saved"
-            )
+            wrong = f"its columns are not {', '.join(schema.names)} with the types they are saved with"
+            require(file.schema_arrow.equals(schema), name, wrong)
             _check_size(file.metadata, n_rows, name)
             table = file.read()
         table.validate(full=True)
-        require(
-            table.schema.equals(schema) and len(table) == n_rows, name, "columns or rows are not as saved"
-        )
-    except (pa.ArrowException, OSError, ValueError) as error:
-        if isinstance(error, ModelFormatError):
-            raise
-        require(False, name, f"not a Parquet file that can be read ({str(error)[:100]})")
+        require(table.schema.equals(schema) and len(table) == n_rows, name, "columns or rows are missing")
+    except ModelFormatError:
+        raise
+    except BAD_INPUT as error:
+        require(False, name, f"not a Parquet file that can be read ({str(error)[:100]!r})")
     return {field.name: _array(table[field.name], field, name) for field in schema}
 
 
@@ -298,11 +296,8 @@ def _check_size(metadata: Any, n_rows: int, name: str) -> None:
     # In memory a row of the widest table takes less than 64 bytes, beside its text.
     need = max(sum(sizes), 0) + 64 * n_rows
     fine = all(size >= 0 for size in sizes) and need <= _memory()
-    require(
-        fine,
-        name,
-        f"would need {need / 2**30:,.1f} GB of memory, and this machine has {_memory() / 2**30:,.1f}",
-    )
+    wrong = f"would need {need / 2**30:,.1f} GB of memory, and this machine has {_memory() / 2**30:,.1f}"
+    require(fine, name, wrong)
 
 
 def _memory() -> int:
@@ -316,4 +311,4 @@ def _array(column: Any, field: Any, name: str) -> np.ndarray[Any, Any]:
     require(field.nullable or column.null_count == 0, name, f"column {field.name!r} has missing values")
     if pa.types.is_string(field.type):
         return np.array(column.to_pylist(), dtype=object)
-    return np.array(column.to_numpy())
+    return np.asarray(column.to_numpy())

@@ -1,4 +1,4 @@
-"""Facts about data as they come: missing values, spikes, grids, keys, bundles, odd frames and wrong options."""
+"""Data as they come: missing values, spikes, grids, keys, bundles, odd frames and wrong options."""
 
 from __future__ import annotations
 
@@ -432,7 +432,7 @@ def test_keys_without_room_are_our_error() -> None:
     frame = pl.DataFrame({"id": pl.Series(range(200), dtype=pl.UInt8), "x": [1, 2] * 100})
     with pytest.warns(KeyColumnWarning):
         model = arf_dask.fit(frame, seed=0, trees=2)
-    with pytest.raises(arf_dask.ArfError, match="'id'.*wider"):
+    with pytest.raises(arf_dask.ArfError, match=r"'id'.*wider"):
         model.sample(1_000, seed=0)
 
 
@@ -468,7 +468,7 @@ def test_infinities_are_named_and_counted() -> None:
     "frame", [pl.DataFrame(), pl.DataFrame({"a": []}), pl.DataFrame(schema={"a": pl.Int64})], ids=str
 )
 def test_empty_frames_are_refused(frame: pl.DataFrame) -> None:
-    with pytest.raises(DataError, match="no (rows|columns)"):
+    with pytest.raises(DataError, match=r"no (rows|columns)"):
         arf_dask.fit(frame, seed=0)
 
 
