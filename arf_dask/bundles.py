@@ -1,9 +1,9 @@
 """Columns that hang together, found from pair counts.
 
-Leaves treat variables as independent, so columns that belong together are better modelled as one: `education` and
-`education_num`, `marital` and `relationship`, a `sku` with its category and list price, `warehouse` and `product`
-with the shelf they determine, a clock time with its hour. Pairs are screened on a sample of rows; whatever comes of
-it is verified on all of them.
+Leaves treat variables as independent, so columns that belong together are better modelled as one: `education`
+and `education_num`, `marital` and `relationship`, a `sku` with its category and list price, `warehouse` and
+`product` with the shelf they determine, a clock time with its hour. Pairs are screened on a sample of rows;
+whatever comes of it is verified on all of them.
 """
 
 from __future__ import annotations
@@ -96,8 +96,9 @@ def screen_pairs(columns: dict[int, Discrete]) -> list[Pair]:
             smaller = min(entropies[key], entropies[other])
             strength = _strength(true, chance, smaller, rows)
             if strength > 0:
-                # Tables of many values are too sparse to tell impossible combinations: a strong tie stands in.
-                pairs.append(Pair(*sorted((key, other)), strength, 1.0 if strength >= STRONG else 0.0))
+                # Tables of many values are too sparse to tell what is impossible: a strong tie stands in.
+                first, second = min(key, other), max(key, other)
+                pairs.append(Pair(first, second, strength, 1.0 if strength >= STRONG else 0.0))
     return pairs
 
 
@@ -109,7 +110,8 @@ def mutual_information(a: Discrete, b: Discrete) -> float:
     0.6931
     """
     joint = a.ids.astype(np.int64) * b.n_values + b.ids
-    return entropy(np.bincount(a.ids)) + entropy(np.bincount(b.ids)) - entropy(_counts(joint, a.n_values * b.n_values))
+    together = entropy(_counts(joint, a.n_values * b.n_values))
+    return entropy(np.bincount(a.ids)) + entropy(np.bincount(b.ids)) - together
 
 
 def tie(a: Discrete, b: Discrete) -> float:
@@ -218,8 +220,8 @@ class _Groups:
     def __init__(self, columns: dict[int, Discrete], n_rows: int) -> None:
         self.columns = columns
         self.n_rows = n_rows
-        self.group_of = {key: (key,) for key in columns}
-        self.combined = {(key,): column for key, column in columns.items()}
+        self.group_of: dict[int, tuple[int, ...]] = {key: (key,) for key in columns}
+        self.combined: dict[tuple[int, ...], Discrete] = {(key,): column for key, column in columns.items()}
 
     def join(self, keys: list[int], *, exact: bool = False) -> bool:
         """Make one group of the groups of these columns, if it may be."""
@@ -292,7 +294,7 @@ def _is_function(target: int, parents: tuple[int, ...], columns: dict[int, Discr
 
 
 def _collision(target: Discrete, parent: Discrete) -> float:
-    """How likely two rows with the same parent value hold the same target value: sum over parents of p(t|p)^2."""
+    """How likely two rows with one parent value hold one target value: the mean over parents of p(t|p)^2."""
     joint = parent.ids.astype(np.int64) * target.n_values + target.ids
     values, counts = np.unique(joint, return_counts=True)
     totals = np.bincount(parent.ids, minlength=parent.n_values)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import Any, Protocol, TypeVar
 
 Item = TypeVar("Item")
@@ -36,11 +36,18 @@ class Threads:
             for item in items:
                 waiting.append(pool.submit(function, shared, item))
                 if len(waiting) > 2 * self.threads:
-                    yield waiting.popleft().result()
+                    yield _patiently(waiting.popleft())
             while waiting:
-                yield waiting.popleft().result()
+                yield _patiently(waiting.popleft())
         finally:
             pool.shutdown(wait=False, cancel_futures=True)
+
+
+def _patiently(future: Future[Result]) -> Result:
+    """The result, looked for again and again: a wait without an end does not notice Ctrl-C everywhere."""
+    while not wait([future], timeout=0.1).done:
+        pass
+    return future.result()
 
 
 def n_cores() -> int:

@@ -36,7 +36,9 @@ def encode_states(frame: pl.DataFrame, schema: Schema, number: int) -> tuple[Int
     variable = schema.variables[number]
     lead = schema.columns[variable.columns[0]]
     if not variable.is_line:
-        return _point_states([column_tokens(frame[c.name], c) for c in _members(schema, variable)], variable), None
+        return _point_states(
+            [column_tokens(frame[c.name], c) for c in _members(schema, variable)], variable
+        ), None
     places = line_places(frame[lead.name], lead)
     tokens = _place_tokens(places, _nan_flags(frame[lead.name]), lead)
     states = line_states(tokens, places, variable, lead)
@@ -61,10 +63,12 @@ def line_states(tokens: Ints, places: Floats, variable: Variable, lead: Column) 
 
 
 def match_frame(frame: pl.DataFrame, schema: Schema) -> pl.DataFrame:
-    """The schema's columns of a frame, with the schema's dtypes; one error for all that are not there or differ."""
+    """The schema's columns of a frame, with its dtypes; one error for all that are not there or differ."""
     missing = [name for name in schema.names if name not in frame.columns]
     if missing:
-        raise DataError(f"columns missing: {', '.join(map(repr, missing))}. Give a frame with all columns of the model.")
+        raise DataError(
+            f"columns missing: {', '.join(map(repr, missing))}. Give a frame with all columns of the model."
+        )
     odd = [name for name, dtype in schema.dtypes.items() if frame.schema[name] != dtype]
     if odd:
         listed = ", ".join(f"{name!r} is {frame.schema[name]}, not {schema.dtypes[name]}" for name in odd)
@@ -88,7 +92,9 @@ def encode_codes(frame: pl.DataFrame, schema: Schema, *, strict: bool = True) ->
         if strict and found.size and found.min() < 0:
             names = ", ".join(repr(c.name) for c in _members(schema, variable))
             rows = int((found < 0).sum())
-            raise DataError(f"{names}: {rows} rows hold values that were never seen. Fit with these rows, or drop them.")
+            raise DataError(
+                f"{names}: {rows} rows hold values that were never seen. Fit with these rows, or drop them."
+            )
         codes[:, number] = np.maximum(found, 0)
     return codes
 
@@ -189,10 +195,10 @@ def _point_states(tokens: Sequence[Ints], variable: Variable) -> Ints:
     return np.where(unseen, UNSEEN, order[np.minimum(wanted, size - 1)]).astype(np.int32)
 
 
-def _squeeze(keys: NDArray[np.int64], wanted: NDArray[np.int64], unseen: NDArray[np.bool_]) -> tuple[
-    NDArray[np.int64], NDArray[np.int64], np.int64
-]:
-    """Renumber the combinations that exist 0, 1, .. so that products never overflow; marks those that do not."""
+def _squeeze(
+    keys: NDArray[np.int64], wanted: NDArray[np.int64], unseen: NDArray[np.bool_]
+) -> tuple[NDArray[np.int64], NDArray[np.int64], np.int64]:
+    """Renumber the combinations that exist 0, 1, .. so that products never overflow; marks all others."""
     values, small = np.unique(keys, return_inverse=True)
     place = np.minimum(np.searchsorted(values, wanted), len(values) - 1)
     unseen |= values[place] != wanted

@@ -132,8 +132,8 @@ def prune(tree: Tree, nodes: Ints, codes: Codes, min_leaf: int) -> tuple[Tree, I
     Where a leaf is too small its parent's split goes away: the rows follow the sibling. `nodes` holds the leaf
     node of every real row; leaf numbers count 0, 1, .. from left to right.
     """
-    tree, nodes = _collapse(tree, nodes, min_leaf)
     left, right = tree.left.copy(), tree.right.copy()
+    nodes = nodes.copy()
     root = 0
     while left[root] >= 0:
         counts = np.bincount(nodes, minlength=len(left))
@@ -200,27 +200,6 @@ def leaf_boxes(tree: Tree, n_codes: Ints) -> Boxes:
     return Boxes(low[leaves], high[leaves])
 
 
-def _collapse(tree: Tree, nodes: Ints, min_leaf: int) -> tuple[Tree, Ints]:
-    """The tree in preorder, every subtree of fewer than `min_leaf` rows made one leaf; and the node of every row.
-
-    Trees grown to purity are mostly such subtrees: what is left to prune one leaf at a time is small.
-    """
-    levels = depth_levels(tree)
-    rows = np.bincount(nodes, minlength=len(tree.left))
-    for here in reversed(levels):
-        inner = here[tree.left[here] >= 0]
-        rows[inner] += rows[tree.left[inner]] + rows[tree.right[inner]]
-    kept = np.arange(len(tree.left), dtype=np.int32)
-    for here in levels:
-        inner = here[tree.left[here] >= 0]
-        small = rows[inner] < min_leaf
-        for child in (tree.left[inner], tree.right[inner]):
-            kept[child] = np.where(small, kept[inner], child)
-    closed = rows < min_leaf
-    left, right = np.where(closed, LEAF, tree.left), np.where(closed, LEAF, tree.right)
-    return _in_preorder(Tree(tree.feature, tree.threshold, left, right), 0, kept[nodes])
-
-
 def _bootstrap(n: int, rng: np.random.Generator) -> Floats:
     return np.bincount(rng.integers(0, n, n), minlength=n).astype(np.float64)
 
@@ -250,13 +229,6 @@ def _resolve(target: Ints) -> Ints:
 
 def _renumber(tree: Tree, root: int, nodes: Ints) -> tuple[Tree, Ints]:
     """The part of the tree below `root` in preorder, and the leaf number of every row."""
-    result, places = _in_preorder(tree, root, nodes)
-    number = np.cumsum(result.left < 0, dtype=np.int32) - 1
-    return result, number[places]
-
-
-def _in_preorder(tree: Tree, root: int, nodes: Ints) -> tuple[Tree, Ints]:
-    """The part of the tree below `root` in preorder, and the new number of every row's node."""
     levels = [np.array([root], dtype=np.int32)]
     while len(levels[-1]):
         inner = levels[-1][tree.left[levels[-1]] >= 0]
@@ -280,4 +252,5 @@ def _in_preorder(tree: Tree, root: int, nodes: Ints) -> tuple[Tree, Ints]:
         np.where(inner, place[tree.left[kept]], LEAF).astype(np.int32),
         np.where(inner, place[tree.right[kept]], LEAF).astype(np.int32),
     )
-    return result, place[nodes]
+    number = np.cumsum(result.left < 0, dtype=np.int32) - 1
+    return result, number[place[nodes]]

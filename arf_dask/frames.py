@@ -37,8 +37,8 @@ def take(data: Any) -> Given:
     if type(data).__module__.startswith(("dask.dataframe", "dask_expr")) and hasattr(data, "npartitions"):
         return _take_dask(data)
     raise DataError(
-        f"data is a {type(data).__module__}.{type(data).__qualname__}. Give a Polars DataFrame or LazyFrame, a pandas "
-        "DataFrame, a pyarrow Table, a Dask DataFrame, or the path of Parquet or CSV files."
+        f"data is a {type(data).__module__}.{type(data).__qualname__}. Give a Polars DataFrame or LazyFrame, "
+        "a pandas DataFrame, a pyarrow Table, a Dask DataFrame, or the path of Parquet or CSV files."
     )
 
 
@@ -62,10 +62,11 @@ def _from_arrow(table: pa.Table) -> pl.DataFrame:
 
 
 def _from_pandas(data: Any) -> pl.DataFrame:
-    twice = data.columns[data.columns.duplicated()].tolist()
+    names = data.columns.map(str)
+    twice = names[names.duplicated()].tolist()
     if twice:
         raise DataError(f"column {twice[0]!r} occurs more than once. Rename the columns first.")
-    return pl.from_pandas(data.rename(columns=str), nan_to_null=True)
+    return pl.from_pandas(data.set_axis(names, axis=1), nan_to_null=True)
 
 
 def _to_pandas(frame: pl.DataFrame, like: Any) -> Any:
@@ -88,6 +89,7 @@ def _take_dask(data: Any) -> Given:
     partitions = data.npartitions
 
     def back(frame: pl.DataFrame) -> Any:
-        return dask.dataframe.from_pandas(_to_pandas(frame, local), npartitions=partitions)
+        made = _to_pandas(frame, local)
+        return dask.dataframe.from_pandas(made, npartitions=partitions)  # type: ignore[no-untyped-call]
 
     return Given(_from_pandas(local), back)

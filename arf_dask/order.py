@@ -1,9 +1,9 @@
-"""An order of the levels in which neighbours are alike, so that one threshold separates good groups of levels.
+"""An order of the levels in which neighbours are alike, so that one threshold separates good groups of them.
 
-Against the first synthetic rows (a product of marginals) every level has the same share of real rows, so the labels
-say nothing about levels one by one. What matters is which levels keep the same company: reciprocal averaging gives
-every row the mean score of its levels and every level the mean score of its rows, until both agree. That is the
-first axis of multiple correspondence analysis.
+Against the first synthetic rows (a product of marginals) every level has the same share of real rows, so the
+labels say nothing about levels one by one. What matters is which levels keep the same company: reciprocal
+averaging gives every row the mean score of its levels and every level the mean score of its rows, until both
+agree. That is the first axis of multiple correspondence analysis.
 """
 
 from __future__ import annotations
@@ -39,4 +39,4 @@ def level_scores(columns: list[Discrete]) -> list[Floats]:
 def _standard(values: Floats) -> Floats:
     centred = values - values.mean()
     spread = float(np.sqrt((centred**2).mean()))
-    return centred / spread if spread > 0 else centred
+    return np.asarray(centred / spread if spread > 0 else centred)

@@ -54,11 +54,13 @@ def check_kinds(dtypes: Mapping[str, pl.DataType], kinds: Mapping[str, str], key
     for name, dtype in dtypes.items():
         kind = "key" if name in keys else kinds.get(name)
         if kind == "numeric" and not is_numeric(dtype):
-            raise OptionError(f"columns: {name!r} is {dtype} and has no numbers. Cast it to a number before fit.")
+            raise OptionError(
+                f"columns: {name!r} is {dtype} and has no numbers. Cast it to a number before fit."
+            )
         if kind == "key" and not can_be_key(dtype):
             raise OptionError(
-                f"keys: fresh values of {name!r} ({dtype}) cannot be made. Cast it to a string or an integer before "
-                "fit, or do not declare it a key."
+                f"keys: fresh values of {name!r} ({dtype}) cannot be made. Cast it to a string or an integer "
+                "before fit, or do not declare it a key."
             )
 
 

@@ -89,7 +89,7 @@ def _check_points(column: Column, axis: Axis, where: str) -> None:
 
 
 def _check_key(key: KeyShape, dtype: pl.DataType, where: str) -> None:
-    is_text = dtype in (pl.String, pl.Categorical)
+    is_text = isinstance(dtype, pl.String | pl.Categorical)
     fine = key.kind == ("template" if is_text else "sequence")
     fine = fine and (is_text or dtype.is_integer() or isinstance(dtype, pl.Decimal))
     require(fine, FACTS, f"{where}: key shape of another type")

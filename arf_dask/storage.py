@@ -49,13 +49,17 @@ def save(tables: Tables, path: PathLike) -> None:
     except ModelFormatError as error:
         raise ModelFormatError(f"this model does not hold together and was not saved: {error}") from error
     part = target.with_name(f".arf_dask-{uuid.uuid4().hex}.tmp")
+    aside = part.with_suffix(".old")
     try:
         part.mkdir()
         _write(tables, part)
-        _put(part, target)
-    except BaseException:
-        shutil.rmtree(part, ignore_errors=True)
-        raise
+        _put(part, target, aside)
+    finally:
+        # After an error or Ctrl-C at any point: the old model back in its place, and nothing beside it.
+        if aside.exists() and not target.exists():
+            aside.rename(target)
+        for leftover in (part, aside):
+            shutil.rmtree(leftover, ignore_errors=True)
 
 
 def load(path: PathLike) -> Model:
@@ -172,18 +176,15 @@ def _batches(parts: Iterable[Any]) -> Iterator[Any]:
         yield pa.concat_tables(held)
 
 
-def _put(part: Path, target: Path) -> None:
+def _put(part: Path, target: Path, aside: Path) -> None:
     """Rename a finished directory into its place; what was there goes aside first and then away."""
-    aside = part.with_suffix(".old")
-    try:
-        if target.exists():
-            target.rename(aside)
-        part.rename(target)
-        _sync(target.parent)
-    finally:
-        if aside.exists() and not target.exists():
-            aside.rename(target)
-        shutil.rmtree(aside, ignore_errors=True)
+    replaces = target.exists()
+    if replaces:
+        target.rename(aside)
+    part.rename(target)
+    _sync(target.parent)
+    if replaces:
+        shutil.rmtree(aside)
 
 
 def _sync(path: Path) -> None:

@@ -155,7 +155,7 @@ def _check_inside(tables: Tables, number: int, entries: Entries, boxes: Boxes, w
         lower, upper = interval_bounds(variable, edges, states[found], low[found], high[found])
         require(np.all(lower <= upper), BINS, f"{where}: an interval whose lower end is above its upper")
         closed = np.isfinite(lower) & np.isfinite(upper)
-        fine = np.all(closed | np.isfinite(entries.sigma[found]))
+        fine = bool(np.all(closed | np.isfinite(entries.sigma[found])))
         require(fine, CONTINUOUS, f"{where}: an infinite sigma without bounds")
 
 

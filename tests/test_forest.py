@@ -7,6 +7,8 @@ from arf_dask.forest import (
     LEAF,
     Tree,
     depth_levels,
+    gate_tree,
+    graft,
     grow_tree,
     leaf_boxes,
     leaf_nodes,
@@ -282,3 +284,26 @@ def test_rows_of_one_kind_grow_a_single_leaf():
     grown = grow_tree(features, labels, np.random.default_rng(0), max_features=1, rows=None)
     assert len(grown.tree.left) == 1
     assert np.ptp(grown.votes) == 0
+
+
+def test_gates_split_on_missingness_where_both_sides_have_rows_enough():
+    some = np.zeros((400, 3), dtype=np.uint16)
+    some[:, 0] = np.repeat([0, 3], 200)
+    some[:, 1] = np.where(np.arange(400) % 100 < 5, 0, 2)  # missing in twenty rows only
+    some[:, 2] = np.repeat([0, 1, 2, 3], 100)  # missing in the first half of those that miss variable 0
+    assert drawn(gate_tree(some, [0, 1])) == (0, 0, None, None)
+    assert drawn(gate_tree(some, [0, 2])) == (0, 0, (2, 0, None, None), None)
+    assert drawn(gate_tree(some, [])) is None
+
+
+def test_grafted_trees_stand_in_place_of_the_leaves():
+    parts = [flat(FIVE), flat(None), flat((2, 3, None, None))]
+    whole, roots, offsets = graft(flat((1, 0, None, (2, 2, None, None))), parts)
+    assert drawn(whole) == (1, 0, FIVE, (2, 2, None, (2, 3, None, None)))
+    assert [drawn(whole, root) for root in roots] == [FIVE, None, (2, 3, None, None)]
+    below = [
+        drawn(whole, int(part.left[0]) + offset)
+        for part, offset in zip(parts, offsets, strict=True)
+        if len(part.left) > 1
+    ]
+    assert below == [None, None]

@@ -51,7 +51,8 @@ def test_usable_values_pass(given):
         ({"columns": ["age"]}, "columns="),
         ({"columns": {"age": "number"}}, r"columns\['age'\]='number'"),
         ({"keys": "id"}, "keys='id': give a list"),
-        ({"keys": [3]}, "keys: 3 is not a column name"),
+        ({"keys": [["id"]]}, r"keys: \['id'\] is not a column name"),
+        ({"keys": [3, 3, "id", "id"]}, "keys: 3 is named twice"),
         ({"keys": ["id", "id"]}, "keys: 'id' is named twice"),
         ({"bundles": "all"}, "bundles='all'"),
         ({"bundles": None}, "bundles=None"),
@@ -72,6 +73,7 @@ def test_other_values_are_refused_with_their_name(given, message):
     [
         ({"columns": {"ages": "numeric"}}, "columns: no column 'ages' in the data. Did you mean 'age'?"),
         ({"keys": ["nr"]}, "keys: no column 'nr' in the data."),
+        ({"keys": [3]}, "keys: no column 3 in the data."),
         ({"bundles": [["city", "zipp"]]}, "bundles: no column 'zipp' in the data. Did you mean 'zip'?"),
         ({"keys": ["id"], "bundles": [["city", "id"]]}, "bundles: 'id' is a key"),
         ({"columns": {"id": "key"}, "bundles": [["city", "id"]]}, "bundles: 'id' is a key"),

@@ -1,0 +1,160 @@
+import numpy as np
+import polars as pl
+import pytest
+
+import arf_dask
+from arf_dask.adversary import Round
+from arf_dask.forest import Tree
+from arf_dask.schema import Column, Schema, Variable
+from arf_dask.smoothing import column_share, leaf_counts, leaf_probabilities, parent_share
+from arf_dask.tables import Entries, Tables
+
+LETTERS, SIDES = ["a", "b", "c"], ["left", "right"]
+
+
+def points(place: int, levels: list[str]) -> tuple[Column, Variable]:
+    codes = np.arange(len(levels), dtype=np.int32)
+    tokens = (codes + 2)[:, None]
+    column = Column(f"c{place}", pl.String(), "categorical", pl.Series(levels))
+    return column, Variable((place,), tokens, np.zeros(len(levels), dtype=bool), codes, codes)
+
+
+def entries(table: np.ndarray) -> Entries:
+    """One row per (leaf, state) that holds rows, from a table of counts."""
+    leaf, state = (index.astype(np.uint32) for index in np.nonzero(table))
+    nothing = np.full(len(leaf), np.nan)
+    return Entries(leaf, state, table[leaf, state].astype(np.uint32), nothing, nothing)
+
+
+# Ten rows in three leaves: c0 is "a" (leaf 0), else c1 is left (leaf 1) or right (leaf 2).
+TREE = Tree(
+    *np.array([[0, -1, 1, -1, -1], [0, 0, 0, 0, 0], [1, -1, 3, -1, -1], [2, -1, 4, -1, -1]], dtype=np.int32)
+)
+COUNTS = (np.array([[4, 0, 0], [0, 2, 1], [0, 0, 3]]), np.array([[3, 1], [3, 0], [0, 3]]))
+HISTOGRAMS = (np.array([4, 2, 4]), np.array([6, 4]))
+
+
+def tables(strength: float = 1.0, histograms=HISTOGRAMS) -> Tables:
+    columns, variables = zip(points(0, LETTERS), points(1, SIDES), strict=True)
+    return Tables(
+        Schema(columns, variables, 10),
+        [TREE],
+        np.array([4, 3, 3]),
+        [entries(table) for table in COUNTS],
+        list(histograms),
+        np.full(2, strength),
+        "truncnorm",
+        "observed",
+        [Round(0, 0.5, 3)],
+        {},
+    )
+
+
+def probabilities(number: int, **given) -> np.ndarray:
+    model = tables(**given)
+    return leaf_probabilities(model, 0, number, model.surroundings(0))
+
+
+def test_counts_of_a_tree_as_a_table():
+    for number, counts in enumerate(COUNTS):
+        assert np.array_equal(leaf_counts(tables(), 0, number), counts)
+
+
+def test_parents_split_and_boxes_of_the_leaves():
+    around = tables().surroundings(0)
+    assert list(zip(around.first, around.last, around.split, strict=True)) == [
+        (0, 3, 0),
+        (1, 3, 1),
+        (1, 3, 1),
+    ]
+    assert around.boxes.low.tolist() == [[0, 0], [1, 0], [1, 1]]
+    assert around.boxes.high.tolist() == [[0, 1], [2, 0], [2, 1]]
+
+
+def test_a_parent_counts_for_what_it_does_not_split_on():
+    around = tables().surroundings(0)
+    share, weight = parent_share(COUNTS[0].astype(float), around, 0, 1.0)
+    # The root splits on c0, so leaf 0 stands in for it; leaves 1 and 2 share a parent of six rows.
+    np.testing.assert_allclose(share, [[1, 0, 0], [0, 1 / 3, 2 / 3], [0, 1 / 3, 2 / 3]])
+    np.testing.assert_allclose(weight, [10 / 11, 6 / 7, 6 / 7])
+
+
+def test_the_column_counts_inside_the_box():
+    variable = tables().schema.variables[0]
+    share = column_share(variable, HISTOGRAMS[0], np.array([0, 1, 0]), np.array([0, 2, 2]))
+    np.testing.assert_allclose(share, [[1, 0, 0], [0, 1 / 3, 2 / 3], [0.4, 0.2, 0.4]])
+
+
+def test_one_row_of_prior():
+    np.testing.assert_allclose(probabilities(0), [[1, 0, 0], [0, 7 / 12, 5 / 12], [0, 1 / 12, 11 / 12]])
+    np.testing.assert_allclose(probabilities(1), [[3.6 / 5, 1.4 / 5], [1, 0], [0, 1]])
+
+
+def test_parent_and_column_are_weighed_by_the_rows_of_the_parent():
+    # In the box of leaf 1 the column says 1/2 each, the parent 1/3 and 2/3: together 5/14 and 9/14.
+    found = probabilities(0, histograms=(np.array([4, 4, 4]), HISTOGRAMS[1]))
+    np.testing.assert_allclose(found[1], [0, (2 + 5 / 14) / 4, (1 + 9 / 14) / 4])
+
+
+def test_no_prior_leaves_the_shares_as_they_are():
+    np.testing.assert_allclose(probabilities(0, strength=0.0), [[1, 0, 0], [0, 2 / 3, 1 / 3], [0, 0, 1]])
+
+
+@pytest.mark.parametrize("strength", [0.0, 0.1, 1.0, 7.0, 1e6])
+@pytest.mark.parametrize("number", [0, 1])
+def test_probabilities_sum_to_one_whatever_the_prior(number, strength):
+    np.testing.assert_allclose(probabilities(number, strength=strength).sum(axis=1), 1)
+
+
+def test_a_strong_prior_draws_a_leaf_to_its_column():
+    np.testing.assert_allclose(probabilities(0, strength=1e9)[1:], [[0, 1 / 3, 2 / 3]] * 2, atol=1e-6)
+
+
+@pytest.fixture(name="model", scope="module")
+def fixture_model():
+    """Every kind of variable: spikes, intervals, nulls, NaN, levels, a bundle, a column read off a line."""
+    rng = np.random.default_rng(6)
+    rows = 600
+    amount = pl.Series(np.where(rng.random(rows) < 0.3, 0.0, rng.lognormal(3, 2, rows)))
+    group = rng.integers(0, 5, rows)
+    clock = pl.Series(rng.integers(0, 86_400, rows) * 10**9).cast(pl.Time)
+    frame = pl.DataFrame(
+        {
+            "amount": amount.set(pl.Series(rng.random(rows) < 0.2), None),
+            "ratio": pl.Series(rng.normal(group, 1)).set(pl.Series(rng.random(rows) < 0.1), float("nan")),
+            "group": group.astype(str),
+            "name": np.array(["red", "green", "blue", "pink", "grey"])[group],
+            "at": clock,
+            "hour": clock.dt.hour(),
+        }
+    )
+    return arf_dask.fit(frame, trees=4, min_leaf=5, seed=0, columns={"ratio": "numeric", "amount": "numeric"})
+
+
+def each(model):
+    for tree in range(len(model.trees)):
+        around = model.surroundings(tree)
+        for number, variable in enumerate(model.schema.variables):
+            yield leaf_probabilities(model, tree, number, around), variable, around, number
+
+
+def test_every_leaf_of_a_fitted_model_sums_to_one(model):
+    assert len(model.schema.bundles) == 2
+    for found, *_ in each(model):
+        assert np.all(found >= 0)
+        np.testing.assert_allclose(found.sum(axis=1), 1, rtol=1e-12)
+
+
+def test_nothing_outside_its_box_has_probability(model):
+    for found, variable, around, number in each(model):
+        low, high = around.boxes.low[:, [number]], around.boxes.high[:, [number]]
+        outside = (variable.code_high[None, :] < low) | (variable.code_low[None, :] > high)
+        assert np.all(found[outside] == 0)
+
+
+def test_whatever_a_leaf_has_seen_has_probability(model):
+    for tree in range(len(model.trees)):
+        around = model.surroundings(tree)
+        for number in range(len(model.schema.variables)):
+            found = leaf_probabilities(model, tree, number, around)
+            assert np.all(found[leaf_counts(model, tree, number) > 0] > 0)
