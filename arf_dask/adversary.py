@@ -152,7 +152,13 @@ class _Result(NamedTuple):
 
 
 def _grow_forest(
-    codes: Codes, synthetic: Codes, training: Training, number: int, runner: Runner, report: Progress, top: Tree
+    codes: Codes,
+    synthetic: Codes,
+    training: Training,
+    number: int,
+    runner: Runner,
+    report: Progress,
+    top: Tree,
 ) -> tuple[list[_Grown], float]:
     n = len(codes)
     context = _Context(top, _branches(codes, synthetic, top), n, training, number)

@@ -11,9 +11,10 @@ from typing import Any
 
 import numpy as np
 import polars as pl
+from numpy.typing import NDArray
 
 from arf_dask.adversary import Round, Training, train
-from arf_dask.cluster import Threads
+from arf_dask.cluster import Runner, Threads
 from arf_dask.encode import Codes, encode_codes, match_frame
 from arf_dask.errors import KeyColumnWarning, unknown_option
 from arf_dask.forde import summarise
@@ -26,10 +27,12 @@ from arf_dask.parameters import finish
 from arf_dask.profile import check_frame
 from arf_dask.progress import Progress, Report, progress_for
 from arf_dask.schema import Schema
-from arf_dask.seeds import entropy
+from arf_dask.seeds import Stage, entropy, generator
 from arf_dask.tables import Counts
 
 logger = logging.getLogger(__name__)
+
+TRAINING_ROWS = 250_000  # rows that trees are grown on at most, unless rows_per_tree asks for more
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,7 +73,8 @@ def fit(
         max_rounds: adversarial rounds after the first, at most.
         tolerance: the paper's delta: stop once out-of-bag accuracy is at most 1/2 + tolerance.
         max_features: variables tried at every split; the root of their number if None, and at least 2.
-        rows_per_tree: real rows each tree is grown on, drawn without replacement; None: a bootstrap of all.
+        rows_per_tree: real rows each tree is grown on, drawn without replacement. None: a bootstrap of all rows, or of
+            250,000 drawn once where there are more (leaf parameters always come from all rows).
         family: "truncnorm" (moment-matched truncated normals) or "uniform" (piecewise constant).
         columns: what a column is, where the data alone do not tell: {"zip": "categorical"}, "numeric" or "key".
         keys: identifiers: never modelled, never copied; fresh values of the same shape come out.
@@ -114,8 +118,9 @@ def forde(forest: AdversarialForest, data: Any, *, progress: bool | Report | Non
     frame = match_frame(take(data).frame, forest.schema)
     check_frame(frame)
     codes = encode_codes(frame, forest.schema)
-    leaves = [leaf_numbers(tree, codes) for tree in forest.trees]
     with progress_for(progress) as report:
+        report.stage("rows to their leaves", len(forest.trees))
+        leaves = _route_all(forest.trees, codes, Threads(), report)
         return _estimate(frame, forest, codes, leaves, report)
 
 
@@ -170,8 +175,42 @@ def _train(
     schema = infer_schema(frame, kinds=options.columns, keys=options.keys, bundles=options.bundles)
     _tell_findings(schema, options)
     codes = encode_codes(frame, schema)
-    forest = train(codes, _training(options, codes.shape[1], seed), Threads(), report, schema.gates)
-    return AdversarialForest(schema, forest.trees, forest.rounds, options, seed), codes, forest.leaves
+    rows = training_rows(frame.height, options.rows_per_tree, seed)
+    shown = codes if rows is None else np.asfortranarray(codes[rows])
+    runner = Threads()
+    forest = train(shown, _training(options, codes.shape[1], seed), runner, report, schema.gates)
+    leaves = forest.leaves
+    if rows is not None:
+        report.stage("all rows to their leaves", options.trees)
+        leaves = _route_all(forest.trees, codes, runner, report)
+    return AdversarialForest(schema, forest.trees, forest.rounds, options, seed), codes, leaves
+
+
+def training_rows(n_rows: int, rows_per_tree: int | None, seed: int) -> NDArray[np.int64] | None:
+    """The rows that trees are grown on, in order; None for all of them.
+
+    Trees of a few hundred thousand rows are as good as trees of millions (the paper grows them on subsamples too);
+    the leaf parameters always come from all rows.
+    """
+    most = max(TRAINING_ROWS, rows_per_tree or 0)
+    if n_rows <= most:
+        return None
+    chosen = generator(seed, Stage.SAMPLE).choice(n_rows, most, replace=False)
+    return np.sort(chosen)
+
+
+def _route_all(trees: Sequence[Tree], codes: Codes, runner: Runner, report: Progress) -> list[Ints]:
+    """Per tree: the leaf number of every row."""
+    shared = np.ascontiguousarray(codes)
+    leaves = []
+    for found in runner.map(_route_one, shared, trees):
+        leaves.append(found)
+        report.advance()
+    return leaves
+
+
+def _route_one(codes: Codes, tree: Tree) -> Ints:
+    return leaf_numbers(tree, codes)
 
 
 def _estimate(

@@ -88,9 +88,7 @@ def _float_axis(series: pl.Series) -> Axis:
     low, high = (float(v) for v in (values.min(), values.max()))  # type: ignore[arg-type]
     if not exponent:
         return Axis(False, decimals=_decimals(values), low=low, high=high)
-    return Axis(
-        False, exponent=exponent, low=_scale(low, exponent, math.inf), high=_scale(high, exponent, -math.inf)
-    )
+    return Axis(False, exponent=exponent, low=_scale(low, exponent, math.inf), high=_scale(high, exponent, -math.inf))
 
 
 def _scale(value: float, exponent: int, inwards: float) -> float:
@@ -117,9 +115,7 @@ def _grid_axis(series: pl.Series) -> Axis:
     coarse = (high - low) // step >= EXACT
     if coarse:
         step = (high - low) // EXACT + 1
-    return Axis(
-        True, origin=low, step=step, shift=shift, coarse=coarse, low=0.0, high=float((high - low) // step)
-    )
+    return Axis(True, origin=low, step=step, shift=shift, coarse=coarse, low=0.0, high=float((high - low) // step))
 
 
 def _bounds(physical: pl.Series) -> tuple[int, int]:

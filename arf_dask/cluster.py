@@ -15,9 +15,7 @@ Result = TypeVar("Result")
 class Runner(Protocol):
     """Runs pure functions of (shared context, item), results in the order of the items."""
 
-    def map(
-        self, function: Callable[[Any, Item], Result], shared: Any, items: Iterable[Item]
-    ) -> Iterator[Result]: ...
+    def map(self, function: Callable[[Any, Item], Result], shared: Any, items: Iterable[Item]) -> Iterator[Result]: ...
 
 
 class Threads:

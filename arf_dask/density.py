@@ -32,11 +32,17 @@ def _batch(tables: Tables, frame: pl.DataFrame) -> Floats:
         for number, (states, places) in enumerate(encoded):
             log_p += _variable(tables, tree, number, around, leaf, states, places)
         total = np.logaddexp(total, log_p)
-    return total - np.log(len(tables.trees))
+    return np.asarray(total - np.log(len(tables.trees)))
 
 
 def _variable(
-    tables: Tables, tree: int, number: int, around: Surroundings, leaf: Ints, states: Ints, places: Floats | None
+    tables: Tables,
+    tree: int,
+    number: int,
+    around: Surroundings,
+    leaf: Ints,
+    states: Ints,
+    places: Floats | None,
 ) -> Floats:
     variable = tables.schema.variables[number]
     probabilities = leaf_probabilities(tables, tree, number, around)

@@ -36,9 +36,7 @@ def encode_states(frame: pl.DataFrame, schema: Schema, number: int) -> tuple[Int
     variable = schema.variables[number]
     lead = schema.columns[variable.columns[0]]
     if not variable.is_line:
-        return _point_states(
-            [column_tokens(frame[c.name], c) for c in _members(schema, variable)], variable
-        ), None
+        return _point_states([column_tokens(frame[c.name], c) for c in _members(schema, variable)], variable), None
     places = line_places(frame[lead.name], lead)
     tokens = _place_tokens(places, _nan_flags(frame[lead.name]), lead)
     states = line_states(tokens, places, variable, lead)

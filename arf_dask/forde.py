@@ -18,7 +18,13 @@ from arf_dask.forest import Ints
 from arf_dask.schema import Floats, Schema, Variable
 
 Sums = list[pl.DataFrame]  # per variable: leaf, state, count, mean, squares
-SUM_COLUMNS = {"leaf": pl.UInt32, "state": pl.UInt32, "count": pl.UInt32, "mean": pl.Float64, "squares": pl.Float64}
+SUM_COLUMNS = {
+    "leaf": pl.UInt32,
+    "state": pl.UInt32,
+    "count": pl.UInt32,
+    "mean": pl.Float64,
+    "squares": pl.Float64,
+}
 
 
 def summarise(frame: pl.DataFrame, schema: Schema, codes: Codes, leaves: Sequence[Ints], starts: Ints) -> Sums:
@@ -81,7 +87,8 @@ def _summarise_tree(
         group = np.searchsorted(found, keys[rows])
         at = places[rows]
         mean = np.bincount(group, at, len(found)) / counts
-        squares = np.bincount(group, (at - mean[group]) ** 2, len(found))
+        # An empty bincount forgets that its weights were floats.
+        squares = np.bincount(group, (at - mean[group]) ** 2, len(found)).astype(np.float64)
     return found, counts, mean, squares
 
 

@@ -245,12 +245,12 @@ def _renumber(tree: Tree, root: int, nodes: Ints) -> tuple[Tree, Ints]:
         place[tree.right[inner]] = place[inner] + 1 + size[tree.left[inner]]
     kept = np.flatnonzero(place >= 0)
     kept = kept[np.argsort(place[kept])]
-    inner = tree.left[kept] >= 0
+    splits = tree.left[kept] >= 0
     result = Tree(
-        np.where(inner, tree.feature[kept], LEAF).astype(np.int32),
-        np.where(inner, tree.threshold[kept], 0).astype(np.int32),
-        np.where(inner, place[tree.left[kept]], LEAF).astype(np.int32),
-        np.where(inner, place[tree.right[kept]], LEAF).astype(np.int32),
+        np.where(splits, tree.feature[kept], LEAF).astype(np.int32),
+        np.where(splits, tree.threshold[kept], 0).astype(np.int32),
+        np.where(splits, place[tree.left[kept]], LEAF).astype(np.int32),
+        np.where(splits, place[tree.right[kept]], LEAF).astype(np.int32),
     )
     number = np.cumsum(result.left < 0, dtype=np.int32) - 1
     return result, number[place[nodes]]

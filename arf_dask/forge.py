@@ -16,10 +16,10 @@ from numpy.typing import NDArray
 from arf_dask.encode import decode_column, states_of_codes
 from arf_dask.keys import fresh_keys
 from arf_dask.marginals import draw
-from arf_dask.tables import Tables, interval_bounds, value_edges
 from arf_dask.parameters import Bounds, entry_bounds
 from arf_dask.schema import Floats, Ints
 from arf_dask.seeds import Stage, generator
+from arf_dask.tables import Tables, interval_bounds, value_edges
 
 BLOCK_ROWS = 65_536
 LOOKUP_CELLS = 64_000_000  # positions times variables up to which states are looked up, not searched
@@ -84,9 +84,7 @@ def make_sampler(tables: Tables) -> Sampler:
         high = np.concatenate([a.boxes.high[:, number] for a in around])
         variables.append(_variable_sampler(tables, number, split == number, low, high, bounds.get(number)))
     weights = tables.coverage / tables.coverage.sum()
-    return Sampler(
-        tables, weights, start[:-1], tables.coverage, start[first], start[last] - start[first], variables
-    )
+    return Sampler(tables, weights, start[:-1], tables.coverage, start[first], start[last] - start[first], variables)
 
 
 def forge_block(sampler: Sampler, n: int, seed: int, block: int, first_row: int) -> pl.DataFrame:
@@ -100,7 +98,12 @@ def forge_block(sampler: Sampler, n: int, seed: int, block: int, first_row: int)
 
 
 def assemble(
-    tables: Tables, drawn: list[Drawn], order: NDArray[np.int64], seed: int, first_row: int, rng: np.random.Generator
+    tables: Tables,
+    drawn: list[Drawn],
+    order: NDArray[np.int64],
+    seed: int,
+    first_row: int,
+    rng: np.random.Generator,
 ) -> pl.DataFrame:
     """Columns from states and places, in the given order of rows, with fresh identifiers."""
     columns: dict[int, pl.Series] = {}
@@ -116,7 +119,9 @@ def assemble(
         elif column.kind == "key":
             assert column.key is not None
             key_seed = int(generator(seed, Stage.KEYS, place).integers(2**62))
-            columns[place] = fresh_keys(column.key, first_row, len(order), rng, column.name, column.dtype, seed=key_seed)
+            columns[place] = fresh_keys(
+                column.key, first_row, len(order), rng, column.name, column.dtype, seed=key_seed
+            )
     # By name: a list of series would rename a column called "".
     return pl.DataFrame({column.name: columns[place] for place, column in enumerate(tables.schema.columns)})
 
@@ -178,7 +183,7 @@ def _draw_states(sampler: Sampler, here: VariableSampler, leaf: NDArray[np.int64
         chance = draws[~to_column & ~here.split[home]]
         position[to_parent] = sampler.parent_start[parent] + scaled(chance, sampler.parent_rows[parent])
     if here.at is not None:
-        states = here.at[position].astype(np.int32)
+        states: Ints = here.at[position].astype(np.int32)
     else:
         states = here.states[np.searchsorted(here.ends, position, side="right")].astype(np.int32)
     if len(strayed):

@@ -56,7 +56,10 @@ def read(path: str) -> pl.DataFrame:
 
 
 def _from_arrow(table: pa.Table) -> pl.DataFrame:
-    frame = pl.from_arrow(table)
+    try:
+        frame = pl.from_arrow(table)
+    except (pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
+        raise DataError(f"the Arrow table cannot be read by Polars: {error}") from error
     assert isinstance(frame, pl.DataFrame)
     return frame
 
@@ -66,7 +69,10 @@ def _from_pandas(data: Any) -> pl.DataFrame:
     twice = names[names.duplicated()].tolist()
     if twice:
         raise DataError(f"column {twice[0]!r} occurs more than once. Rename the columns first.")
-    return pl.from_pandas(data.set_axis(names, axis=1), nan_to_null=True)
+    try:
+        return pl.from_pandas(data.set_axis(names, axis=1), nan_to_null=True)
+    except (pa.ArrowException, pl.exceptions.PolarsError) as error:
+        raise DataError(f"the pandas frame cannot be read by Polars: {error}") from error
 
 
 def _to_pandas(frame: pl.DataFrame, like: Any) -> Any:

@@ -7,8 +7,16 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import polars as pl
 
-from arf_dask.bins import Flags, cut_bins, find_atoms, halfway
-from arf_dask.bundles import MOST_COMBINATIONS, ROWS_PER_COMBINATION, Discrete, combine, find_bundles, sample_rows, tie
+from arf_dask.bins import Flags, cut_bins, find_atoms
+from arf_dask.bundles import (
+    MOST_COMBINATIONS,
+    ROWS_PER_COMBINATION,
+    Discrete,
+    combine,
+    find_bundles,
+    sample_rows,
+    tie,
+)
 from arf_dask.encode import column_tokens, encode_codes, line_places
 from arf_dask.errors import OptionError
 from arf_dask.keys import learn_key
@@ -79,8 +87,7 @@ def _find_groups(
         return [], []
     if bundles != "auto" and bundles is not True:
         assert not isinstance(bundles, str | bool)
-        names = [p.name for p in profiles]
-        return [sorted(names.index(name) for name in group) for group in bundles if len(group) > 1], []
+        return _told_groups(profiles, bundles), []
     most = min(MOST_COMBINATIONS, frame.height // ROWS_PER_COMBINATION)
     discrete = {
         i: _ids(frame[p.name], p)
@@ -88,9 +95,22 @@ def _find_groups(
         if p.kind in ("categorical", "numeric") and 2 <= len(p.line.counts) + (p.nulls > 0) + (p.nans > 0) <= most
     }
     lines = {i: _places(frame[profiles[i].name], profiles[i]) for i in atoms if not atoms[i].all()}
-    steps = _consistent_steps(find_steps(lines, _step_targets(frame, profiles, discrete, lines), frame.height), lines)
+    steps = _steps_of_roots(lines, _step_targets(frame, profiles, discrete, lines), frame.height)
     taken = {step.target for step in steps} | {step.line for step in steps}
     return find_bundles({i: c for i, c in discrete.items() if i not in taken}, frame.height), steps
+
+
+def _told_groups(profiles: list[Profile], bundles: Sequence[Sequence[str]]) -> list[list[int]]:
+    """The bundles the caller names, without their empty columns."""
+    place = {p.name: i for i, p in enumerate(profiles)}
+    taken = [name for group in bundles for name in group if profiles[place[name]].kind == "key"]
+    if taken:
+        raise OptionError(
+            f"bundles: {taken[0]!r} looks like an identifier. Take it out of the bundle, or say "
+            f"columns={{{taken[0]!r}: 'categorical'}} to have it modelled."
+        )
+    groups = [sorted(place[name] for name in group if profiles[place[name]].kind != "empty") for group in bundles]
+    return [group for group in groups if len(group) > 1]
 
 
 def _step_targets(
@@ -104,19 +124,22 @@ def _step_targets(
     return targets
 
 
-def _consistent_steps(steps: list[Step], lines: dict[int, Floats]) -> list[Step]:
-    """Steps whose line is not itself the target of a step (a date of a time stamp, a month of that date)."""
-    lead = {step.target: step.line for step in steps}
-    return [step for step in steps if step.line not in lead and step.target not in {s.line for s in steps}]
+def _steps_of_roots(lines: dict[int, Floats], targets: dict[int, Discrete], n_rows: int) -> list[Step]:
+    """Steps of lines that are no step of another: a month goes with the time stamp, not with the date of it."""
+    lead: dict[int, int] = {}
+    for step in find_steps(lines, targets, n_rows):
+        if step.line not in lead:  # of two twins the first one leads
+            lead[step.target] = step.line
+    roots = {line: places for line, places in lines.items() if line not in lead}
+    return find_steps(roots, {key: column for key, column in targets.items() if key not in roots}, n_rows)
 
 
 def _ids(series: pl.Series, profile: Profile) -> Discrete:
     """A column as whole numbers: every distinct value, null and NaN have one."""
     flat = np.ones(len(profile.line.places), dtype=bool)
     column = _bare_column(profile, flat)
-    ids, n = np.unique(column_tokens(series, column), return_inverse=True)[1], 0
-    n = int(ids.max()) + 1
-    return Discrete(ids.astype(np.int32), n)
+    ids = np.unique(column_tokens(series, column), return_inverse=True)[1]
+    return Discrete(ids.astype(np.int32), int(ids.max()) + 1)
 
 
 def _places(series: pl.Series, profile: Profile) -> Floats:
@@ -129,7 +152,15 @@ def _bare_column(profile: Profile, points: Flags) -> Column:
     levels = profile.levels.filter(pl.Series(points)) if exact else profile.levels
     places = profile.line.places[points] if is_number else np.empty(0)
     return Column(
-        profile.name, profile.dtype, profile.kind, levels, places, profile.axis, None, profile.nulls, profile.nans
+        profile.name,
+        profile.dtype,
+        profile.kind,
+        levels,
+        places,
+        profile.axis,
+        None,
+        profile.nulls,
+        profile.nans,
     )
 
 
@@ -157,7 +188,11 @@ def _variables(
     for step in steps:
         of_line.setdefault(step.line, []).append(step)
     segments = find_segments(
-        {i: (profiles[i].line, atoms[i], _is_grid(columns[i])) for i in atoms if i not in grouped and not atoms[i].all()}
+        {
+            i: (profiles[i].line, atoms[i], _is_grid(columns[i]))
+            for i in atoms
+            if i not in grouped and not atoms[i].all()
+        }
     )
     variables: list[Variable] = [_bundle(frame, columns, group) for group in groups]
     read_off: set[int] = set()
@@ -228,7 +263,14 @@ def _line_variable(column: Column, place: int, edges: Floats, segments: Floats) 
     tokens = np.concatenate([special, point_tokens, np.full(len(segments) + 1, column.between)]).astype(np.int32)
     interval = tokens == column.between
     return Variable(
-        (place,), tokens[:, None], interval, low.astype(np.int32), high.astype(np.int32), edges, segments, first_bin
+        (place,),
+        tokens[:, None],
+        interval,
+        low.astype(np.int32),
+        high.astype(np.int32),
+        edges,
+        segments,
+        first_bin,
     )
 
 

@@ -93,7 +93,7 @@ class KeyShape:
 def looks_like_key(series: pl.Series) -> bool:
     """Whether a column's values seem to name its rows rather than describe them."""
     n_values = series.len() - series.null_count()
-    is_string = series.dtype in (pl.String, pl.Categorical)
+    is_string = isinstance(series.dtype, pl.String | pl.Categorical)
     if n_values < _MIN_ROWS or not (is_string or series.dtype.is_integer()):
         return False
     n_distinct = series.n_unique() - (series.null_count() > 0)
@@ -106,12 +106,12 @@ def looks_like_key(series: pl.Series) -> bool:
 
 def can_be_key(dtype: pl.DataType) -> bool:
     """Whether fresh values of this type can be made."""
-    return dtype in (pl.String, pl.Categorical) or dtype.is_integer() or isinstance(dtype, pl.Decimal)
+    return isinstance(dtype, pl.String | pl.Categorical | pl.Decimal) or dtype.is_integer()
 
 
 def learn_key(series: pl.Series) -> KeyShape:
     """The shape of a key column of strings, integers or decimals."""
-    is_string = series.dtype in (pl.String, pl.Categorical)
+    is_string = isinstance(series.dtype, pl.String | pl.Categorical)
     if not can_be_key(series.dtype):
         raise ValueError(
             f"column {series.name!r}: a key of type {series.dtype} cannot be made afresh. "

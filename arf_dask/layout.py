@@ -65,9 +65,7 @@ def pieces(tables: Tables) -> dict[str, Iterator[Any]]:
         "nodes.parquet": (_node_table(i, tree) for i, tree in enumerate(tables.trees)),
         "leaves.parquet": iter([_leaf_table(tables)]),
         "discrete.parquet": (_discrete_table(i, tables.entries[i]) for i, _ in variables),
-        "continuous.parquet": (
-            _continuous_table(i, v, tables.entries[i]) for i, v in variables if v.interval.any()
-        ),
+        "continuous.parquet": (_continuous_table(i, v, tables.entries[i]) for i, v in variables if v.interval.any()),
     }
 
 
@@ -110,9 +108,7 @@ def _state_table(number: int, variable: Variable) -> Any:
 def _token_table(number: int, variable: Variable) -> Any:
     n, members = variable.tokens.shape
     ids = {"variable": np.full(n * members, number), "member": np.repeat(np.arange(members), n)}
-    return _table(
-        "tokens.parquet", **ids, state=np.tile(np.arange(n), members), token=variable.tokens.T.ravel()
-    )
+    return _table("tokens.parquet", **ids, state=np.tile(np.arange(n), members), token=variable.tokens.T.ravel())
 
 
 def _bin_table(number: int, variable: Variable, histogram: NDArray[np.int64]) -> Any:
@@ -137,9 +133,7 @@ def _leaf_table(tables: Tables) -> Any:
 
 def _discrete_table(number: int, entries: Entries) -> Any:
     variable = np.full(len(entries.leaf), number)
-    return _table(
-        "discrete.parquet", variable=variable, leaf=entries.leaf, state=entries.state, count=entries.count
-    )
+    return _table("discrete.parquet", variable=variable, leaf=entries.leaf, state=entries.state, count=entries.count)
 
 
 def _continuous_table(number: int, variable: Variable, entries: Entries) -> Any:
@@ -172,9 +166,7 @@ def _take_variables(facts: list[Any], files: Mapping[str, Arrays]) -> list[Varia
     ]
 
 
-def _take_variable(
-    number: int, facts: dict[str, Any], states: Arrays, tokens: Arrays, bins: Arrays
-) -> Variable:
+def _take_variable(number: int, facts: dict[str, Any], states: Arrays, tokens: Arrays, bins: Arrays) -> Variable:
     where, members = f"variable {number}", facts["columns"]
     require(members and all(type(i) is int for i in members), FACTS, f"{where}: its columns are no numbers")
     low, high = _small(states["code_low"], "states.parquet"), _small(states["code_high"], "states.parquet")

@@ -75,9 +75,7 @@ def uniform_log_pdf(x: ArrayLike, lower: ArrayLike, upper: ArrayLike) -> Array:
     return np.where((x >= lower) & (x <= upper), -np.log(upper - lower), -np.inf)
 
 
-def mass(
-    a: ArrayLike, b: ArrayLike, mu: ArrayLike, sigma: ArrayLike, lower: ArrayLike, upper: ArrayLike
-) -> Array:
+def mass(a: ArrayLike, b: ArrayLike, mu: ArrayLike, sigma: ArrayLike, lower: ArrayLike, upper: ArrayLike) -> Array:
     """Probability of [a, b], of which only the part inside [lower, upper] counts."""
     a, b, mu, sigma, lower, upper = floats(a, b, mu, sigma, lower, upper)
     return np.exp(_log_mass(a, b, mu, sigma, lower, upper))

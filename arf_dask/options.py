@@ -41,9 +41,7 @@ class Options:
         if self.rows_per_tree is not None:
             _whole("rows_per_tree", self.rows_per_tree, 1)
         if not _is_number(self.tolerance) or not 0 <= self.tolerance < 0.5:
-            raise OptionError(
-                f"tolerance={self.tolerance!r}: give a number from 0 up to, not including, 0.5."
-            )
+            raise OptionError(f"tolerance={self.tolerance!r}: give a number from 0 up to, not including, 0.5.")
         _one_of("family", self.family, FAMILIES)
         _one_of("support", self.support, SUPPORTS)
         if not isinstance(self.columns, Mapping):
@@ -54,9 +52,7 @@ class Options:
         self._check_bundles()
         odd = [name for name in self.keys if self.columns.get(name, "key") != "key"]
         if odd:
-            raise OptionError(
-                f"keys: {odd[0]!r} is named in columns= as {self.columns[odd[0]]!r} too. Choose one."
-            )
+            raise OptionError(f"keys: {odd[0]!r} is named in columns= as {self.columns[odd[0]]!r} too. Choose one.")
 
     def check_against(self, names: Sequence[str]) -> None:
         """Raise an OptionError for a name that is no column of the data."""
@@ -71,21 +67,15 @@ class Options:
         keys = {*self.keys, *(name for name, kind in self.columns.items() if kind == "key")}
         both = sorted(keys & set(self.bundled()))
         if both:
-            raise OptionError(
-                f"bundles: {both[0]!r} is a key and cannot be modelled. Take it out of one of the two."
-            )
+            raise OptionError(f"bundles: {both[0]!r} is a key and cannot be modelled. Take it out of one of the two.")
 
     def bundled(self) -> list[str]:
         """The columns named in explicit bundles."""
-        return (
-            [] if isinstance(self.bundles, str | bool) else [name for group in self.bundles for name in group]
-        )
+        return [] if isinstance(self.bundles, str | bool) else [name for group in self.bundles for name in group]
 
     def as_dict(self) -> dict[str, object]:
         """The options as plain JSON values."""
-        bundles = (
-            self.bundles if isinstance(self.bundles, str | bool) else [list(group) for group in self.bundles]
-        )
+        bundles = self.bundles if isinstance(self.bundles, str | bool) else [list(group) for group in self.bundles]
         plain = {name: v.item() if isinstance(v, np.generic) else v for name, v in self.__dict__.items()}
         return {**plain, "columns": dict(self.columns), "keys": list(self.keys), "bundles": bundles}
 

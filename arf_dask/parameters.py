@@ -13,9 +13,9 @@ from arf_dask.adversary import Round
 from arf_dask.forde import Sums
 from arf_dask.forest import Tree
 from arf_dask.matching import match_moments, match_moments_grid
-from arf_dask.tables import Counts, Entries, Tables, interval_bounds, value_edges
 from arf_dask.schema import Floats, Schema
 from arf_dask.smoothing import STRENGTH
+from arf_dask.tables import Counts, Entries, Tables, interval_bounds, value_edges
 
 WIDE_GRID = 20_000  # points of a grid beyond which rounding changes no moment by 1e-9 of the box
 FEW_ROWS = 2  # with so few rows in a leaf their spread says little:
@@ -51,9 +51,7 @@ def finish(
     fitted = list(entries)
     for number, bounds in entry_bounds(bare).items():
         fitted[number] = _fit_intervals(bare, number, sums[number], bounds)
-    return Tables(
-        schema, trees, coverage, fitted, histograms, np.array(strengths), family, support, rounds, options
-    )
+    return Tables(schema, trees, coverage, fitted, histograms, np.array(strengths), family, support, rounds, options)
 
 
 def entry_bounds(tables: Tables) -> dict[int, Bounds]:
@@ -84,7 +82,7 @@ def least_variance(mean: Floats, count: Floats, edges: Floats, lower: Floats, up
     left = edges[np.clip(bin_ - reach + 1, 0, len(edges) - 1)]
     right = edges[np.clip(bin_ + reach, 0, len(edges) - 1)]
     width = np.minimum(right, upper) - np.maximum(left, lower)
-    return np.maximum(width, 1e-150) ** 2 / 12
+    return np.asarray(np.maximum(width, 1e-150) ** 2 / 12)
 
 
 def _bare(table: pl.DataFrame) -> Entries:

@@ -54,9 +54,7 @@ def check_kinds(dtypes: Mapping[str, pl.DataType], kinds: Mapping[str, str], key
     for name, dtype in dtypes.items():
         kind = "key" if name in keys else kinds.get(name)
         if kind == "numeric" and not is_numeric(dtype):
-            raise OptionError(
-                f"columns: {name!r} is {dtype} and has no numbers. Cast it to a number before fit."
-            )
+            raise OptionError(f"columns: {name!r} is {dtype} and has no numbers. Cast it to a number before fit.")
         if kind == "key" and not can_be_key(dtype):
             raise OptionError(
                 f"keys: fresh values of {name!r} ({dtype}) cannot be made. Cast it to a string or an integer "
@@ -94,8 +92,8 @@ def text_of(series: pl.Series) -> pl.Series:
 def _supported(dtype: pl.DataType) -> bool:
     if dtype.is_nested() or dtype in (pl.Binary, pl.Object):
         return False
-    plain = (pl.Boolean, pl.String, pl.Categorical, pl.Enum, pl.Null)
-    return dtype in plain or is_numeric(dtype)
+    # By class: Categorical with categories of its own does not equal plain Categorical.
+    return isinstance(dtype, pl.Boolean | pl.String | pl.Categorical | pl.Enum | pl.Null) or is_numeric(dtype)
 
 
 def _replace_kind(profile: Profile, kind: Kind) -> Profile:

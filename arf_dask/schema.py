@@ -134,7 +134,12 @@ class Schema:
                     "bundle": together if len(together) > 1 else [],
                 }
             )
-        kinds = {"points": pl.UInt32, "intervals": pl.UInt32, "nulls": pl.UInt64, "bundle": pl.List(pl.String)}
+        kinds = {
+            "points": pl.UInt32,
+            "intervals": pl.UInt32,
+            "nulls": pl.UInt64,
+            "bundle": pl.List(pl.String),
+        }
         return pl.DataFrame(rows, schema_overrides=kinds)
 
     def __repr__(self) -> str:

@@ -19,6 +19,7 @@ class Stage(IntEnum):
     FORGE = 5
     KEYS = 6
     IMPUTE = 7
+    SAMPLE = 8
 
 
 def entropy(seed: int | None) -> int:

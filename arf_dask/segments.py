@@ -66,11 +66,15 @@ def _bin(line: Line, atoms: Flags, grid: bool) -> _Binned:
     moved = places - centre
     return _Binned(
         edges,
-        np.bincount(at, counts, size),
-        np.bincount(at, counts * moved, size),
-        np.bincount(at, counts * moved**2, size),
+        _binned(at, counts, size),
+        _binned(at, counts * moved, size),
+        _binned(at, counts * moved**2, size),
         centre,
     )
+
+
+def _binned(at: NDArray[np.int64], weights: Floats, size: int) -> Floats:
+    return np.bincount(at, weights, size).astype(np.float64)
 
 
 def _worst(pieces: list[_Piece], binned: dict[int, _Binned]) -> list[int | None]:

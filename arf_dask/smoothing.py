@@ -16,8 +16,8 @@ from __future__ import annotations
 import numpy as np
 
 from arf_dask.encode import states_of_codes
-from arf_dask.tables import Counts, Surroundings, Tables
 from arf_dask.schema import Floats, Ints, Variable
+from arf_dask.tables import Counts, Surroundings, Tables
 
 STRENGTH = 1.0
 
@@ -29,7 +29,7 @@ def leaf_probabilities(tables: Tables, tree: int, number: int, around: Surroundi
     strength = tables.strengths[number]
     rows = around.rows[:, None].astype(np.float64)
     if strength == 0:
-        return counts / rows
+        return np.asarray(counts / rows)
     parent, weight = parent_share(counts, around, number, strength)
     low, high = around.boxes.low[:, number], around.boxes.high[:, number]
     column = column_share(variable, tables.histograms[number], low, high)
@@ -73,4 +73,4 @@ def column_share(variable: Variable, histogram: Counts, low: Ints, high: Ints) -
             first = np.maximum(low, variable.code_low[state])
             last = np.maximum(np.minimum(high, variable.code_high[state]) + 1, first)
             shares[:, state] = between[last] - between[first]
-    return shares / mass[:, None]
+    return np.asarray(shares / mass[:, None])

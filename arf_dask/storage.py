@@ -105,9 +105,7 @@ def _check_target(path: Path) -> Path:
     """The place to write to, if it is free, empty, or holds a model and nothing else."""
     target = path.resolve()
     if not target.parent.is_dir():
-        raise OptionError(
-            f"path {str(path)!r}: there is no directory {str(target.parent)!r}. Create it first."
-        )
+        raise OptionError(f"path {str(path)!r}: there is no directory {str(target.parent)!r}. Create it first.")
     if not os.path.lexists(target):
         return target
     if not target.is_dir():

@@ -45,9 +45,7 @@ _MASK = 2**64 - 1
 class Template:
     """The form of some of a column's values."""
 
-    positions: tuple[
-        str, ...
-    ]  # each one character: itself; "": one of `others`; longer: of an alphabet, "0-9a-f"
+    positions: tuple[str, ...]  # each one character: itself; "": one of `others`; longer: of an alphabet, "0-9a-f"
     share: float
     start: int  # first number that may be used
     room: int  # how many numbers from there on
@@ -175,9 +173,7 @@ def strings_from_codes(codes: Codes) -> pl.Series:
 def require(holds: bool, problem: str) -> None:
     """Raises, for a stored shape in which something does not hold."""
     if not holds:
-        raise ValueError(
-            f"key shape: {problem}. The model file was damaged or changed: fit and save it again."
-        )
+        raise ValueError(f"key shape: {problem}. The model file was damaged or changed: fit and save it again.")
 
 
 def require_fields(data: Any, fields: dict[str, type], where: str) -> None:
@@ -292,9 +288,7 @@ def _grown_numbers(counts: Words, width: int) -> pl.Series:
 def _random_words(alphabets: Sequence[str], rows: Words, key: int) -> list[Words]:
     sizes = [len(alphabet) for alphabet in alphabets]
     capacities = [prod(sizes[begin:end]) for begin, end in split_words(sizes)]
-    return [
-        _mix(rows, _key(key, word_id)) % np.uint64(capacity) for word_id, capacity in enumerate(capacities)
-    ]
+    return [_mix(rows, _key(key, word_id)) % np.uint64(capacity) for word_id, capacity in enumerate(capacities)]
 
 
 def _write(alphabets: Sequence[str], words: Sequence[Words]) -> Codes:

@@ -16,9 +16,7 @@ from arf_dask.schema import Floats, Variable
 from arf_dask.schema_checks import BINS, check_schema
 from arf_dask.tables import Entries, Tables, interval_bounds, value_edges
 
-NODES, LEAVES, DISCRETE, CONTINUOUS = (
-    f"{name}.parquet" for name in ("nodes", "leaves", "discrete", "continuous")
-)
+NODES, LEAVES, DISCRETE, CONTINUOUS = (f"{name}.parquet" for name in ("nodes", "leaves", "discrete", "continuous"))
 
 
 def check_tables(tables: Tables) -> None:
@@ -54,9 +52,7 @@ def preorder_children(inner: NDArray[np.bool_]) -> tuple[Ints, Ints] | None:
     order = np.lexsort((places, awaited))
     keys = (awaited * n + places)[order]
     ends = order[np.minimum(np.searchsorted(keys, (awaited - 1) * n + places), n - 1)]
-    return np.where(inner, places + 1, LEAF).astype(np.int32), np.where(inner, ends + 1, LEAF).astype(
-        np.int32
-    )
+    return np.where(inner, places + 1, LEAF).astype(np.int32), np.where(inner, ends + 1, LEAF).astype(np.int32)
 
 
 def _check_facts(tables: Tables) -> None:
@@ -96,9 +92,7 @@ def _check_tree(tree: Tree, n_codes: Ints, where: str) -> None:
 def _check_leaves(tables: Tables) -> None:
     rows, n_rows = tables.coverage, tables.schema.n_rows
     require(len(tables.trees), NODES, "no trees")
-    require(
-        len(rows) == tables.n_leaves, LEAVES, f"the trees have {tables.n_leaves:,} leaves, not {len(rows):,}"
-    )
+    require(len(rows) == tables.n_leaves, LEAVES, f"the trees have {tables.n_leaves:,} leaves, not {len(rows):,}")
     fine = np.all((rows >= 0) & (rows <= n_rows))
     fine = fine and np.all(np.add.reduceat(rows, tables.starts[:-1]) == n_rows)
     require(fine, LEAVES, f"the rows of a tree's leaves do not add up to {n_rows:,}")

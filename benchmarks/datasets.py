@@ -62,9 +62,7 @@ def twenty(name: str) -> Callable[[Path, int], Dataset]:
     """One of the Twenty Datasets of density estimation: binary columns; its validation rows are fitted."""
 
     def loader(data: Path, seed: int) -> Dataset:
-        train, valid, test = (
-            pl.read_parquet(data / f"{name}.{part}.parquet") for part in ("train", "valid", "test")
-        )
+        train, valid, test = (pl.read_parquet(data / f"{name}.{part}.parquet") for part in ("train", "valid", "test"))
         return Dataset(pl.concat([train, valid]), test, None)
 
     return loader
@@ -73,9 +71,7 @@ def twenty(name: str) -> Callable[[Path, int], Dataset]:
 # ---------------------------------------------------------------- from scikit-learn
 
 
-def tabular(
-    features: ArrayLike, names: Collection[str] | None = None, label: ArrayLike | None = None
-) -> pl.DataFrame:
+def tabular(features: ArrayLike, names: Collection[str] | None = None, label: ArrayLike | None = None) -> pl.DataFrame:
     """A frame of the features, and of the class as text if there is one."""
     array = np.asarray(features)
     columns = list(names) if names is not None else [f"x{i}" for i in range(array.shape[1])]

@@ -33,9 +33,7 @@ from metrics import (
 import arf_dask
 
 Scores = dict[str, float]
-Fit = Callable[
-    [pl.DataFrame, int, int | None], Any
-]  # frame, seed, number of trees (None: as the options say)
+Fit = Callable[[pl.DataFrame, int, int | None], Any]  # frame, seed, number of trees (None: as the options say)
 
 # The score, "at most" or "at least", and the bar: for adult.
 BARS: dict[str, tuple[str, float]] = {
@@ -89,9 +87,7 @@ def measure(name: str, data: Dataset, fit: Fit, seed: int) -> Scores:
     synthetic = model.sample(data.train.height, seed=seed)
     drawn = time.perf_counter()
     scores = {"fit, s": fitted - started, "sample, s": drawn - fitted}
-    scores |= {
-        part: float(size(getattr(model, part))) for part in ("rounds", "leaves") if hasattr(model, part)
-    }
+    scores |= {part: float(size(getattr(model, part))) for part in ("rounds", "leaves") if hasattr(model, part)}
     scores |= closeness(name, data, synthetic, seed)
     if hasattr(model, "log_density"):
         densities = model.log_density(data.train), model.log_density(data.test)
@@ -216,17 +212,13 @@ def numbers(text: str) -> list[int]:
 
 def arguments() -> argparse.Namespace:
     """What the command line says."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, default=DEFAULT_DATA, help="directory of the Parquet files")
     parser.add_argument("--only", type=comma_list, help=f"names between commas, of: {', '.join(LOADERS)}")
     parser.add_argument("--trees", type=int)
     parser.add_argument("--min-leaf", type=int)
     parser.add_argument("--seeds", type=numbers, default=[0], help="one fit for each: 0,1,2")
-    parser.add_argument(
-        "--option", type=option, action="append", default=[], metavar="KEY=VALUE", help="for fit"
-    )
+    parser.add_argument("--option", type=option, action="append", default=[], metavar="KEY=VALUE", help="for fit")
     parser.add_argument("--nll-trees", type=int, default=100, help="trees of the model for the likelihood")
     parser.add_argument(
         "--nll-option",
@@ -238,9 +230,7 @@ def arguments() -> argparse.Namespace:
     )
     parser.add_argument("--no-nll", action="store_true", help="do not fit a model for the likelihood")
     parser.add_argument("--baseline", choices=["bootstrap", "shuffle"], help="measure this, not the package")
-    parser.add_argument(
-        "--bars", action="store_true", help="show the bars for adult, and whether they are reached"
-    )
+    parser.add_argument("--bars", action="store_true", help="show the bars for adult, and whether they are reached")
     parser.add_argument("--json", type=Path, help="also write the mean scores of all data sets to this file")
     return parser.parse_args()
 

@@ -42,9 +42,7 @@ def level_codes(*columns: pl.Series) -> tuple[list[Ints], int]:
     return codes, len(levels)
 
 
-def feature_matrices(
-    frames: Sequence[pl.DataFrame], columns: Sequence[str]
-) -> tuple[list[Floats], list[int]]:
+def feature_matrices(frames: Sequence[pl.DataFrame], columns: Sequence[str]) -> tuple[list[Floats], list[int]]:
     """One float matrix per frame with shared level codes, and the positions of the categorical columns."""
     features: list[list[Floats]] = [[] for _ in frames]
     categorical = []

@@ -130,9 +130,7 @@ def write_table(path: Path, rows: int, columns: int) -> None:
 def run_case(path: Path, case: Case) -> Result:
     """Fit the table at `path`, draw, and save."""
     frame = pl.read_parquet(path)
-    arf_dask.fit(frame.head(200), trees=2, seed=0, progress=False).sample(
-        10, seed=0
-    )  # load what loads lazily
+    arf_dask.fit(frame.head(200), trees=2, seed=0, progress=False).sample(10, seed=0)  # load what loads lazily
     model, fit, fit_peak = timed(lambda: arf_dask.fit(frame, trees=case.trees, seed=0, progress=False))
     drawn, sample, sample_peak = timed(lambda: model.sample(case.draws, seed=1))
     with tempfile.TemporaryDirectory() as directory:
@@ -220,9 +218,7 @@ def measure_series(cases: Sequence[Case]) -> list[Result]:
 
 def arguments() -> argparse.Namespace:
     """What the command line says."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="small cases only")
     parser.add_argument("--only", type=comma_list, default=list(SERIES), help=f"of: {', '.join(SERIES)}")
     return parser.parse_args()

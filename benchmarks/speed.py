@@ -145,9 +145,7 @@ def uniform_column(column: pl.Series, n: int, rng: np.random.Generator) -> pl.Se
 def compare_sample(train: pl.DataFrame, asked: argparse.Namespace) -> list[str]:
     """The row of the table for drawing; the levels and ranges of the baseline are found beforehand."""
     model = arf_dask.fit(train, trees=asked.trees, min_leaf=asked.min_leaf, seed=0, progress=False)
-    seen = pl.concat(
-        [train.unique(subset=[name]) for name in train.columns if has_levels(train.schema[name])]
-    )
+    seen = pl.concat([train.unique(subset=[name]) for name in train.columns if has_levels(train.schema[name])])
     actions = [lambda: model.sample(asked.rows, seed=1), lambda: uniform_frame(seen, asked.rows, 1)]
     ours, theirs = interleaved(actions, asked.repetitions)
     return ratio_row(f"draw {asked.rows} rows", ours, "NumPy", theirs, SAMPLE_BAR)
@@ -165,17 +163,13 @@ def ratio_row(what: str, ours: float, against: str, theirs: float, bar: float) -
 
 def arguments() -> argparse.Namespace:
     """What the command line says."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, default=DEFAULT_DATA, help="directory of the Parquet files")
     parser.add_argument("--trees", type=int, default=20)
     parser.add_argument("--min-leaf", type=int, default=10)
     parser.add_argument("--max-features", type=int, help="of scikit-learn's forests; default: as the package")
     parser.add_argument("--min-samples-split", type=int, default=2, help="of scikit-learn's forests")
-    parser.add_argument(
-        "--min-samples-leaf", type=int, help="of scikit-learn's forests; default: as the package"
-    )
+    parser.add_argument("--min-samples-leaf", type=int, help="of scikit-learn's forests; default: as the package")
     parser.add_argument(
         "--later-rounds",
         choices=["shuffle", "sample"],

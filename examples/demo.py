@@ -64,9 +64,7 @@ def main() -> None:
 
     heading("Do the columns still fit together?")
     print(f"{'':64}{'real':>12}{'synthetic':>12}")
-    for (name, in_real), (_, in_synthetic) in zip(
-        relations(real, real), relations(synthetic, real), strict=True
-    ):
+    for (name, in_real), (_, in_synthetic) in zip(relations(real, real), relations(synthetic, real), strict=True):
         print(f"{name:64}{in_real:>12}{in_synthetic:>12}")
 
 
@@ -98,17 +96,12 @@ def kolmogorov_smirnov(a: Numbers, b: Numbers) -> float:
     """The largest gap between the two distribution functions."""
     a, b = np.sort(a), np.sort(b)
     at = np.concatenate([a, b])
-    return float(
-        np.abs(np.searchsorted(a, at, "right") / len(a) - np.searchsorted(b, at, "right") / len(b)).max()
-    )
+    return float(np.abs(np.searchsorted(a, at, "right") / len(a) - np.searchsorted(b, at, "right") / len(b)).max())
 
 
 def total_variation(a: pl.Series, b: pl.Series) -> float:
     """Half the sum of the differences between the shares of every level."""
-    shares = [
-        series.alias("level").value_counts(normalize=True, name=share)
-        for series, share in ((a, "a"), (b, "b"))
-    ]
+    shares = [series.alias("level").value_counts(normalize=True, name=share) for series, share in ((a, "a"), (b, "b"))]
     both = shares[0].join(shares[1], on="level", how="full", nulls_equal=True)
     return float((both["a"].fill_null(0.0) - both["b"].fill_null(0.0)).abs().sum() / 2)
 

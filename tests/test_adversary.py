@@ -49,9 +49,7 @@ def test_draws_from_leaves_follow_their_coverage(tied):
     leaves = [np.repeat([0, 1], [540, 60]).astype(np.int32)]
     marked = tied.copy()
     marked[:, 2] = leaves[0]
-    share = np.mean(
-        [draw_from_leaves(marked, leaves, np.random.default_rng(seed))[:, 2].mean() for seed in range(20)]
-    )
+    share = np.mean([draw_from_leaves(marked, leaves, np.random.default_rng(seed))[:, 2].mean() for seed in range(20)])
     assert share == pytest.approx(0.1, abs=0.015)
 
 

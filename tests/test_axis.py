@@ -93,9 +93,7 @@ def test_decimals_come_back(unscaled, scale):
 
 def test_the_greatest_decimals_come_back():
     ends = ["9999999999999999999999999999.9999999999", "9999999999999999999999999999.9999999996"]
-    series = pl.Series(
-        "x", [*map(Decimal, ends), Decimal("9999999999999999999999999998.5")], dtype=pl.Decimal(38, 10)
-    )
+    series = pl.Series("x", [*map(Decimal, ends), Decimal("9999999999999999999999999998.5")], dtype=pl.Decimal(38, 10))
     assert_series_equal(roundtrip(series), series)
 
 

@@ -126,9 +126,7 @@ def test_a_function_with_nulls_is_still_a_function():
     rng = random()
     code = rng.integers(0, 12, 1_000)
     names = np.array([None, None, *"cdefghijkl"], dtype=object)[code]
-    frame = pl.DataFrame(
-        {"code": code, "name": pl.Series(names, dtype=pl.String), "x": rng.integers(0, 3, 1_000)}
-    )
+    frame = pl.DataFrame({"code": code, "name": pl.Series(names, dtype=pl.String), "x": rng.integers(0, 3, 1_000)})
     assert bundles(frame) == [{"code", "name"}]
 
 
@@ -180,10 +178,7 @@ def test_chance_never_makes_a_bundle_of_a_small_frame(seed):
     words = {f"w{k}": rng.integers(0, rng.integers(2, 40), rows).astype(str) for k in range(3)}
     lines = {"x": rng.normal(size=rows), "y": np.round(rng.normal(size=rows), 1)}
     kinds = dict.fromkeys(words, "categorical") | dict.fromkeys([*numbers, *skewed, *lines], "numeric")
-    assert (
-        infer_schema(pl.DataFrame({**numbers, **skewed, **words, **lines}), kinds=kinds, keys=[]).bundles
-        == []
-    )
+    assert infer_schema(pl.DataFrame({**numbers, **skewed, **words, **lines}), kinds=kinds, keys=[]).bundles == []
 
 
 def test_three_hundred_columns_with_one_tie_among_them():
@@ -195,9 +190,7 @@ def test_three_hundred_columns_with_one_tie_among_them():
 
 def test_a_clock_time_goes_with_its_hour():
     seconds = random().integers(0, 86_400, 2_000)
-    frame = pl.DataFrame({"at": pl.Series(seconds * 10**9).cast(pl.Time)}).with_columns(
-        hour=pl.col("at").dt.hour()
-    )
+    frame = pl.DataFrame({"at": pl.Series(seconds * 10**9).cast(pl.Time)}).with_columns(hour=pl.col("at").dt.hour())
     schema = infer_schema(frame, kinds={}, keys=[])
     assert schema.bundles == [["at", "hour"]]
     [variable] = schema.variables
@@ -250,7 +243,5 @@ def test_a_date_that_is_known_where_the_time_is_not_stays_apart():
 def test_bundles_do_not_depend_on_the_order_of_rows():
     rng = random()
     sku = rng.integers(0, 30, 900)
-    frame = pl.DataFrame(
-        {"sku": sku, "price": np.round(rng.random(30) * 9, 2)[sku], "n": rng.integers(0, 4, 900)}
-    )
+    frame = pl.DataFrame({"sku": sku, "price": np.round(rng.random(30) * 9, 2)[sku], "n": rng.integers(0, 4, 900)})
     assert bundles(frame) == bundles(frame[rng.permutation(900)]) == [{"sku", "price"}]

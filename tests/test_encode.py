@@ -76,9 +76,7 @@ def finite(dtype):
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @given(data=st.data())
 def test_decoded_codes_are_the_values(dtype, data):
-    some = data.draw(
-        any_series(name="x", dtype=dtype, min_size=1, max_size=6, strategy=finite(dtype), allow_null=True)
-    )
+    some = data.draw(any_series(name="x", dtype=dtype, min_size=1, max_size=6, strategy=finite(dtype), allow_null=True))
     # Each value six times: spikes all of them, so that nothing is lost where float64 would be too coarse.
     values = pl.concat([some] * 6)
     assert_series_equal(there_and_back(values), values, check_exact=True)
@@ -193,9 +191,7 @@ def test_the_state_of_a_code_is_the_state_of_every_row_with_that_code():
     for number, variable in enumerate(schema.variables):
         states = encode_states(frame, schema, number)[0]
         assert np.array_equal(states_of_codes(variable)[codes[:, number]], states)
-        inside = (variable.code_low[states] <= codes[:, number]) & (
-            codes[:, number] <= variable.code_high[states]
-        )
+        inside = (variable.code_low[states] <= codes[:, number]) & (codes[:, number] <= variable.code_high[states])
         assert inside.all()
         assert codes[:, number].max() < variable.n_codes
 
@@ -236,9 +232,7 @@ def test_a_frame_is_matched_by_name_and_dtype():
     "values",
     [
         pl.Series("x", [True, None, False] * 5),
-        pl.Series(
-            "x", [Decimal("1.10"), None, Decimal("99999999999999999999.99")] * 5, dtype=pl.Decimal(30, 2)
-        ),
+        pl.Series("x", [Decimal("1.10"), None, Decimal("99999999999999999999.99")] * 5, dtype=pl.Decimal(30, 2)),
         pl.Series("x", [date(1, 1, 1), None, date(9999, 12, 31)] * 5),
         pl.Series("x", [time(0), None, time(23, 59, 59, 999999)] * 5),
         pl.Series("x", [timedelta(days=-9), None, timedelta(microseconds=1)] * 5),

@@ -73,10 +73,7 @@ def test_two_leaves_worked_out_by_hand():
     # Leaf 0 holds 1, 2, 16; leaf 1 holds 4, 8 and the null (state 0).
     expected = [(0, 1, 3, 19 / 3, 1 + 4 + 256 - 361 / 3), (1, 0, 1, None, None), (1, 1, 2, 6.0, 8.0)]
     assert_frame_equal(x, pl.DataFrame(expected, schema=SUM_COLUMNS, orient="row"))
-    level = {
-        column: state
-        for state, column in enumerate(schema.columns[1].levels.gather(_order(schema)).to_list())
-    }
+    level = {column: state for state, column in enumerate(schema.columns[1].levels.gather(_order(schema)).to_list())}
     counts = {(row["leaf"], row["state"]): row["count"] for row in y.iter_rows(named=True)}
     assert counts == {(0, level["a"]): 1, (0, level["b"]): 2, (1, level["a"]): 3}
 
@@ -97,7 +94,7 @@ def test_the_tables_are_sorted_and_typed():
         assert table.select("leaf", "state").is_unique().all()
 
 
-@settings(max_examples=40)
+@settings(max_examples=25)
 @given(st.lists(st.integers(0, 4), min_size=120, max_size=120), st.permutations(range(5)))
 def test_merged_parts_are_the_whole_however_it_is_cut(part_of_row, order):
     parts = [sums_of(np.flatnonzero(np.array(part_of_row) == part)) for part in order]

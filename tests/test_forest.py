@@ -271,9 +271,7 @@ def test_a_grown_tree_agrees_with_its_own_arrays(two_kinds, drawn_rows):
 
 
 def test_one_generator_grows_one_tree(two_kinds):
-    first, second = (
-        grow_tree(*two_kinds, np.random.default_rng(5), max_features=2, rows=None) for _ in range(2)
-    )
+    first, second = (grow_tree(*two_kinds, np.random.default_rng(5), max_features=2, rows=None) for _ in range(2))
     assert all(np.array_equal(one, other) for one, other in zip(first.tree, second.tree, strict=True))
     assert np.array_equal(first.votes, second.votes)
 

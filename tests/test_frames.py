@@ -135,9 +135,7 @@ def test_csv_is_read_with_its_dates(tmp_path: Path, name, separator):
     assert_frame_equal(read(str(tmp_path / name)), PLAIN)
 
 
-@pytest.mark.parametrize(
-    "name", ["missing.parquet", "missing.csv", "missing*.parquet", "bad.parquet", "empty"]
-)
+@pytest.mark.parametrize("name", ["missing.parquet", "missing.csv", "missing*.parquet", "bad.parquet", "empty"])
 def test_what_cannot_be_read_is_named(tmp_path: Path, name):
     (tmp_path / "bad.parquet").write_bytes(b"no parquet")
     (tmp_path / "empty").mkdir()

@@ -54,9 +54,7 @@ def imported(tree: ast.AST) -> list[str]:
 
 
 def at_the_top(tree: ast.Module) -> list[str]:
-    outside = ast.Module(
-        [node for node in tree.body if not isinstance(node, ast.FunctionDef | ast.ClassDef)], []
-    )
+    outside = ast.Module([node for node in tree.body if not isinstance(node, ast.FunctionDef | ast.ClassDef)], [])
     return imported(outside)
 
 
@@ -86,9 +84,7 @@ def test_dask_frames_are_imported_only_when_one_comes_in():
 
 @pytest.mark.parametrize("module", sorted(MODULES))
 def test_no_private_names_of_other_packages(module):
-    private = [
-        name for name in imported(TREES[module]) if any(part.startswith("_") for part in name.split("."))
-    ]
+    private = [name for name in imported(TREES[module]) if any(part.startswith("_") for part in name.split("."))]
     assert [name for name in private if name != "__future__"] == []
 
 

@@ -21,9 +21,7 @@ NAMES = ["anna", "bob", "charlie", "dmitri", "eve", "frank", "gustav", "hal", "i
 
 
 def fresh(series: pl.Series, n: int, first_row: int = 0, seed: int = 3) -> pl.Series:
-    return fresh_keys(
-        learn_key(series), first_row, n, np.random.default_rng(0), series.name, series.dtype, seed
-    )
+    return fresh_keys(learn_key(series), first_row, n, np.random.default_rng(0), series.name, series.dtype, seed)
 
 
 def integers(*values: int | None, dtype: type[pl.DataType] = pl.Int64) -> pl.Series:
@@ -45,9 +43,7 @@ def random_uuids(n: int) -> list[str]:
 
 def emails(n: int) -> list[str]:
     first, last, host = (RANDOM.choice(NAMES, n) for _ in range(3))
-    return sorted(
-        {f"{a}.{b}{i % 97}@{c}.com" for i, (a, b, c) in enumerate(zip(first, last, host, strict=True))}
-    )
+    return sorted({f"{a}.{b}{i % 97}@{c}.com" for i, (a, b, c) in enumerate(zip(first, last, host, strict=True))})
 
 
 COLUMNS = {
@@ -150,9 +146,7 @@ def test_at_the_end_of_the_type_integers_go_on_below_the_lowest() -> None:
 def test_a_full_type_is_an_error_that_tells_what_to_do() -> None:
     column = integers(*range(2, 255), dtype=pl.UInt8)
     assert fresh(column, 3).to_list() == [255, 1, 0]
-    with pytest.raises(
-        ValueError, match=r"column 'k': .* 3 fresh keys, but 4 are needed\. Cast the column to a wider"
-    ):
+    with pytest.raises(ValueError, match=r"column 'k': .* 3 fresh keys, but 4 are needed\. Cast the column to a wider"):
         fresh(column, 4)
 
 
@@ -291,9 +285,7 @@ def test_a_shape_holds_no_training_value(name: str) -> None:
 def test_a_rare_form_keeps_no_letter_or_digit_and_no_value() -> None:
     shape = learn_key(pl.Series([*COLUMNS["random digits"], *[f"Bob-{n}7" for n in range(10, 29)], "-+-"]))
     written = json.dumps(shape.to_dict()["values"]["templates"])
-    rare = [
-        entry["positions"] for entry in shape.to_dict()["values"]["templates"] if "-" in entry["positions"]
-    ]
+    rare = [entry["positions"] for entry in shape.to_dict()["values"]["templates"] if "-" in entry["positions"]]
     assert rare == [["A-Z", "a-z", "a-z", "-", "0-9", "0-9", "0-9"]]
     assert "+" not in written
 
@@ -318,9 +310,7 @@ TEXTS = st.text(alphabet="aB0129fZ-.é中\x00", max_size=5)
 
 @settings(deadline=None)
 @given(st.lists(TEXTS, min_size=1, max_size=120), st.integers(0, 2**64 - 1), st.integers(0, 900))
-def test_any_strings_give_distinct_new_keys_whatever_the_blocks(
-    texts: list[str], seed: int, cut: int
-) -> None:
+def test_any_strings_give_distinct_new_keys_whatever_the_blocks(texts: list[str], seed: int, cut: int) -> None:
     training = pl.Series(texts, dtype=pl.String)
     blocks = pl.concat([fresh(training, cut, 0, seed), fresh(training, 900 - cut, cut, seed)])
     assert blocks.n_unique() == 900

@@ -110,9 +110,7 @@ def test_infinite_sigma_is_the_uniform():
 
 
 def test_mean_between_is_the_mean_of_the_part():
-    assert mean_between(0.0, inf, 0.0, 1.0, -1.0, 1.0) == pytest.approx(
-        stats.truncnorm(0, 1).mean(), rel=1e-12
-    )
+    assert mean_between(0.0, inf, 0.0, 1.0, -1.0, 1.0) == pytest.approx(stats.truncnorm(0, 1).mean(), rel=1e-12)
     assert mean_between(3.0, 3.0, 0.0, 1.0, -1.0, 5.0) == 3.0
     assert mean_between(6.0, 7.0, 0.0, 1.0, -1.0, 5.0) == 5.0
     assert mean_between(50.0, 60.0, 0.0, 1.0, -99.0, 99.0) == pytest.approx(50.02, abs=1e-4)

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import os
 import random
+import signal
 import subprocess
 import sys
 import warnings
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from pathlib import Path
+from threading import Event, Timer
+from time import monotonic
 from typing import Any
 
 import numpy as np
@@ -301,6 +304,12 @@ def test_levels_not_their_physical_numbers_count() -> None:
     assert density.to_list() == pytest.approx([np.log(0.25), np.log(0.5), np.log(0.25)], abs=0.01)
 
 
+def test_categories_of_their_own_come_back() -> None:
+    dtype = pl.Categorical(pl.Categories("my", "own"))
+    frame = pl.DataFrame({"c": pl.Series(["a", "b", None] * 30, dtype=dtype)})
+    assert twin(frame, 20).schema == frame.schema
+
+
 # Bundles
 
 
@@ -353,13 +362,9 @@ def test_a_price_follows_its_sku() -> None:
 
 def test_chance_pairs_and_near_unique_columns_form_no_bundle() -> None:
     r = rng()
-    small = pl.DataFrame(
-        {"a": r.choice(list("xyz"), 60), "b": r.choice(list("uv"), 60), "c": r.integers(0, 5, 60)}
-    )
+    small = pl.DataFrame({"a": r.choice(list("xyz"), 60), "b": r.choice(list("uv"), 60), "c": r.integers(0, 5, 60)})
     assert arf_dask.fit(small, seed=0, trees=2).schema.bundles == []
-    near = pl.DataFrame(
-        {"a": r.integers(0, 400, 500), "b": r.choice(list("uv"), 500), "c": r.integers(0, 300, 500)}
-    )
+    near = pl.DataFrame({"a": r.integers(0, 400, 500), "b": r.choice(list("uv"), 500), "c": r.integers(0, 300, 500)})
     assert arf_dask.fit(near, seed=0, trees=2).schema.bundles == []
 
 
@@ -371,6 +376,14 @@ def test_told_bundles_are_kept() -> None:
     assert model.schema.bundles == [["a", "b"]]
     assert model.sample(N, seed=0).filter((pl.col("a") == "x") & (pl.col("b") == 0)).height == 0
     assert arf_dask.fit(frame, seed=0, trees=3, bundles=False).schema.bundles == []
+
+
+def test_told_bundles_may_hold_empty_columns_but_no_identifiers() -> None:
+    frame = pl.DataFrame({"id": range(200), "s": list("abcd") * 50, "t": list("xy") * 100, "nothing": [None] * 200})
+    model = arf_dask.fit(frame.drop("id"), seed=0, trees=2, bundles=[["s", "t", "nothing"]])
+    assert model.schema.bundles == [["s", "t"]]
+    with pytest.raises(OptionError, match="'id' looks like an identifier"):
+        arf_dask.fit(frame, seed=0, trees=2, bundles=[["id", "s"]])
 
 
 def test_perfectly_correlated_columns_stay_together() -> None:
@@ -515,9 +528,7 @@ WRONG: list[dict[str, Any]] = [
 
 
 @pytest.mark.parametrize("options", WRONG, ids=str)
-def test_wrong_options_are_refused_before_any_work(
-    options: dict[str, Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_wrong_options_are_refused_before_any_work(options: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     def work(*_: object, **__: object) -> None:
         raise AssertionError("work has started")
 
@@ -550,6 +561,15 @@ def test_wrong_seeds_of_sample_are_refused(seed: Any) -> None:
 def test_things_that_are_no_table_are_refused(data: Any) -> None:
     with pytest.raises(DataError, match="Give a Polars"):
         arf_dask.fit(data)
+
+
+def test_frames_that_polars_cannot_hold_are_our_error() -> None:
+    with pytest.raises(DataError, match="pandas"):
+        arf_dask.fit(pd.DataFrame({"a": [1, "x", 2.5]}))
+    with pytest.raises(DataError, match="more than once"):
+        arf_dask.fit(pd.DataFrame([[1, 2]], columns=["a", "a"]))
+    with pytest.raises(DataError, match="Arrow"):
+        arf_dask.fit(pa.table([pa.array([1]), pa.array([2])], names=["a", "a"]))
 
 
 @pytest.mark.parametrize("name", ["nothing.parquet", "nothing.csv", "nothing"])
@@ -588,9 +608,7 @@ def test_row_count_defaults_to_that_of_the_data() -> None:
 
 def test_two_thousand_columns_work() -> None:
     r = rng()
-    frame = pl.DataFrame(
-        {f"c{i}": r.normal(size=50) if i % 2 else r.integers(0, 3, 50) for i in range(2_000)}
-    )
+    frame = pl.DataFrame({f"c{i}": r.normal(size=50) if i % 2 else r.integers(0, 3, 50) for i in range(2_000)})
     drawn = twin(frame, 20, trees=2, max_rounds=1)
     assert drawn.schema == frame.schema
 
@@ -602,9 +620,7 @@ def test_a_row_that_repeats_is_all_that_comes_out() -> None:
 
 def mixed() -> pl.DataFrame:
     r = rng()
-    return pl.DataFrame(
-        {"i": r.integers(0, 9, 300), "f": r.normal(size=300), "s": r.choice(["a", "b,c"], 300)}
-    )
+    return pl.DataFrame({"i": r.integers(0, 9, 300), "f": r.normal(size=300), "s": r.choice(["a", "b,c"], 300)})
 
 
 def test_every_kind_of_frame_comes_back_as_its_kind(tmp_path: Path) -> None:
@@ -632,9 +648,7 @@ def test_pandas_dtypes_come_back() -> None:
     r = rng()
     frame = pd.DataFrame(
         {
-            "category": pd.Categorical(
-                r.choice(["a", "b"], 90), categories=["b", "never", "a"], ordered=True
-            ),
+            "category": pd.Categorical(r.choice(["a", "b"], 90), categories=["b", "never", "a"], ordered=True),
             "nullable": pd.array([1, None, 3] * 30, dtype="Int16"),
             "flag": pd.array([True, None, False] * 30, dtype="boolean"),
             "time": pd.date_range("2020-01-01", periods=90, freq="h", tz="Europe/Berlin"),
@@ -687,6 +701,16 @@ def test_threads_change_nothing(threads: int, monkeypatch: pytest.MonkeyPatch) -
     assert_frame_equal(arf_dask.fit(frame, trees=4, seed=0).sample(150_000, seed=1), expected)
 
 
+def test_ctrl_c_is_noticed_at_once() -> None:
+    release = Event()
+    Timer(0.2, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
+    start = monotonic()
+    with pytest.raises(KeyboardInterrupt):
+        list(Threads(2).map(lambda _, __: release.wait(20), None, range(9)))
+    assert monotonic() - start < 2
+    release.set()
+
+
 SCRIPT = """
 import numpy as np, polars as pl, arf_dask
 r = np.random.default_rng(0)
@@ -706,9 +730,7 @@ def test_polars_threads_change_nothing() -> None:
             "POLARS_MAX_THREADS": threads,
             "PYTHONPATH": str(Path(arf_dask.__file__).parents[1]),
         }
-        done = subprocess.run(
-            [sys.executable, "-c", SCRIPT], env=env, capture_output=True, text=True, check=True
-        )
+        done = subprocess.run([sys.executable, "-c", SCRIPT], env=env, capture_output=True, text=True, check=True)
         outputs.add(done.stdout)
     assert len(outputs) == 1
 

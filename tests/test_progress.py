@@ -124,9 +124,7 @@ def test_terminal_line_is_redrawn_in_place_and_ends_with_a_newline(
     assert last.endswith("\n")
 
 
-def test_a_shorter_line_covers_the_longer_one_before_it(
-    screen: Screen, clock: Callable[[float], None]
-) -> None:
+def test_a_shorter_line_covers_the_longer_one_before_it(screen: Screen, clock: Callable[[float], None]) -> None:
     with progress_for(True, screen.stream) as progress:
         progress.stage("a long name of a stage", total=1)
         clock(1.0)
@@ -290,9 +288,7 @@ def test_true_writes_whole_lines_into_a_file_every_ten_seconds(clock: Callable[[
     assert [re.findall(r"\d+%", line) for line in lines] == [["0%"], ["10%"], ["20%"], ["25%"]]
 
 
-def test_stderr_is_the_stream_unless_told(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_stderr_is_the_stream_unless_told(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     with progress_for(True) as progress:
         progress.stage("trees", total=1)
     output = capsys.readouterr()
@@ -380,9 +376,7 @@ def shown(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str, str]]:
     return shown
 
 
-def test_notebook_updates_one_display(
-    shown: list[tuple[str, str, str]], clock: Callable[[float], None]
-) -> None:
+def test_notebook_updates_one_display(shown: list[tuple[str, str, str]], clock: Callable[[float], None]) -> None:
     with progress_for(None) as progress:
         progress.stage("trees", total=4)
         assert shown == []

@@ -59,9 +59,7 @@ def frames(draw: st.DrawFn, most_rows: int = 50) -> pl.DataFrame:
     """Frames of 1 to 6 columns and 1 to 50 rows; many repeat their rows, as real tables do."""
     dtypes = draw(st.lists(st.sampled_from(DTYPES), min_size=1, max_size=6))
     names = draw(st.lists(st.sampled_from(NAMES), min_size=len(dtypes), max_size=len(dtypes), unique=True))
-    columns = [
-        column(dtype=dtype, allow_null=draw(st.booleans()), strategy=_finite(dtype)) for dtype in dtypes
-    ]
+    columns = [column(dtype=dtype, allow_null=draw(st.booleans()), strategy=_finite(dtype)) for dtype in dtypes]
     height = draw(st.integers(1, most_rows))
     frame = draw(dataframes(columns, min_size=height, max_size=height))
     frame.columns = names  # not before: the strategy itself stumbles over "^x.*$"

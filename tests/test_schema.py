@@ -170,9 +170,7 @@ def test_the_description_has_a_row_per_column():
     assert "3 columns, 2 variables" in repr(schema)
 
 
-@pytest.mark.parametrize(
-    "name", ["y", "tree", "leaf", "count", "", " ", "a.b", "🦜", "text", "value", "len", "^x.*$"]
-)
+@pytest.mark.parametrize("name", ["y", "tree", "leaf", "count", "", " ", "a.b", "🦜", "text", "value", "len", "^x.*$"])
 def test_names_never_collide_with_ours(name):
     frame = pl.DataFrame({name: ["b", None, "a"] * 9, "other": [1.5, None, 2.25] * 9})
     schema = schema_of(frame)
@@ -181,9 +179,7 @@ def test_names_never_collide_with_ours(name):
 
 
 def test_the_schema_does_not_depend_on_the_order_of_rows():
-    frame = pl.DataFrame(
-        {"x": rng.normal(size=200), "s": rng.choice(list("abc"), 200), "n": rng.integers(0, 9, 200)}
-    )
+    frame = pl.DataFrame({"x": rng.normal(size=200), "s": rng.choice(list("abc"), 200), "n": rng.integers(0, 9, 200)})
     one, other = schema_of(frame), schema_of(frame[rng.permutation(200)])
     for a, b in zip(one.variables, other.variables, strict=True):
         assert a.columns == b.columns
@@ -201,9 +197,7 @@ def test_the_frame_is_not_changed():
 
 @pytest.mark.parametrize("rows", [1, 2, 3])
 def test_a_few_rows_are_enough(rows):
-    frame = pl.DataFrame(
-        {"x": [1.5, 2.5, None], "s": ["a", "b", "c"], "at": [datetime(2024, 1, 1), None, None]}
-    )
+    frame = pl.DataFrame({"x": [1.5, 2.5, None], "s": ["a", "b", "c"], "at": [datetime(2024, 1, 1), None, None]})
     schema = schema_of(frame.head(rows), kinds={"s": "categorical"})
     assert schema.n_rows == rows
     assert encode_codes(frame.head(rows), schema).shape[0] == rows

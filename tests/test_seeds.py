@@ -32,15 +32,10 @@ def test_streams_are_the_same_in_every_release():
 
 
 def test_stages_keep_their_numbers():
-    assert {stage.name: stage.value for stage in Stage} == {
-        "SCHEMA": 1,
-        "MARGINAL_DRAW": 2,
-        "LEAF_DRAW": 3,
-        "TREE": 4,
-        "FORGE": 5,
-        "KEYS": 6,
-        "IMPUTE": 7,
-    }
+    # New ones may follow; these may never change.
+    kept = ["SCHEMA", "MARGINAL_DRAW", "LEAF_DRAW", "TREE", "FORGE", "KEYS", "IMPUTE"]
+    assert [Stage[name].value for name in kept] == [1, 2, 3, 4, 5, 6, 7]
+    assert len(Stage.__members__) == len({stage.value for stage in Stage})
 
 
 @pytest.mark.parametrize("seed", [0, 7, 2**100, np.int64(3), np.uint8(200)])

@@ -27,9 +27,7 @@ def entries(table: np.ndarray) -> Entries:
 
 
 # Ten rows in three leaves: c0 is "a" (leaf 0), else c1 is left (leaf 1) or right (leaf 2).
-TREE = Tree(
-    *np.array([[0, -1, 1, -1, -1], [0, 0, 0, 0, 0], [1, -1, 3, -1, -1], [2, -1, 4, -1, -1]], dtype=np.int32)
-)
+TREE = Tree(*np.array([[0, -1, 1, -1, -1], [0, 0, 0, 0, 0], [1, -1, 3, -1, -1], [2, -1, 4, -1, -1]], dtype=np.int32))
 COUNTS = (np.array([[4, 0, 0], [0, 2, 1], [0, 0, 3]]), np.array([[3, 1], [3, 0], [0, 3]]))
 HISTOGRAMS = (np.array([4, 2, 4]), np.array([6, 4]))
 

@@ -84,9 +84,7 @@ def test_rows_without_a_place_are_left_to_the_caller():
 
 def test_every_target_has_one_line():
     clock = rng.permutation(HOURS)
-    steps = find_steps(
-        {0: clock, 1: clock * 2}, {2: discrete(clock // 6), 3: discrete(clock // 8)}, len(clock)
-    )
+    steps = find_steps({0: clock, 1: clock * 2}, {2: discrete(clock // 6), 3: discrete(clock // 8)}, len(clock))
     assert [(step.line, step.target) for step in steps] == [(0, 2), (0, 3)]
 
 
@@ -171,9 +169,7 @@ def test_a_cut_always_separates_whole_numbers(numbers, zone):
 @given(st.lists(st.floats(-1e15, 1e15), min_size=3, max_size=6, unique=True))
 def test_a_cut_always_separates_floats(numbers):
     places = np.sort(np.array(numbers))
-    cuts = round_cuts(
-        np.stack([places[:-1], places[1:]], axis=1), learn_axis(pl.Series(places)), pl.Float64()
-    )
+    cuts = round_cuts(np.stack([places[:-1], places[1:]], axis=1), learn_axis(pl.Series(places)), pl.Float64())
     assert np.all((places[:-1] < cuts) & (cuts <= places[1:]))
 
 

@@ -1,5 +1,4 @@
 import ast
-import datetime as dt
 import hashlib
 import json
 import os
@@ -21,7 +20,6 @@ import pytest
 import arf_dask
 from arf_dask import facts, layout, schema_checks, storage, validation
 from arf_dask.errors import ModelFormatError, OptionError
-from arf_dask.forest import Tree
 from arf_dask.storage import load, model_hash, save
 
 N = 400
@@ -270,7 +268,15 @@ def test_a_dtype_is_described_and_parsed(dtype):
 
 @pytest.mark.parametrize(
     "described",
-    [[], ["Object"], ["List", "Int8"], ["Enum", ["a", "a"]], ["Enum", [1]], ["Decimal", 39, 0], ["Decimal", 3, 4]]
+    [
+        [],
+        ["Object"],
+        ["List", "Int8"],
+        ["Enum", ["a", "a"]],
+        ["Enum", [1]],
+        ["Decimal", 39, 0],
+        ["Decimal", 3, 4],
+    ]
     + [["Datetime", "s", None], ["Datetime", "us", "No/Where"], ["Datetime", ["us"], None], ["__import__"]]
     + [["Categorical", "a", "b", "Int8"], ["Duration"], [["Int8"]], ["Datetime", "us", "UTC\0"]],
     ids=str,
@@ -373,7 +379,7 @@ def test_a_file_that_cannot_be_written_to_its_end_leaves_nothing_and_keeps_the_o
 def test_stopped_while_saving_again_and_again_leaves_a_whole_model(copy, tmp_path, event):
     loop = "\nprint('go', flush=True)\nwhile True:\n    model.save(sys.argv[2])"
     target = Path(shutil.copytree(copy, tmp_path / "again"))
-    for delay in (0.0, 0.05, 0.11, 0.2):
+    for delay in (0.02, 0.09, 0.17):
         process = run(SAVE + loop, copy, target)
         assert process.stdout.readline() == b"go\n"
         time.sleep(delay)
@@ -434,7 +440,9 @@ def test_nothing_on_the_way_in_can_run_code():
         tree = ast.parse(Path(module.__file__).read_text())
         imported = {alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names}
         imported |= {node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
-        called = {node.func.id for node in ast.walk(tree) if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)}
+        called = {
+            node.func.id for node in ast.walk(tree) if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
+        }
         assert not {"pickle", "cloudpickle", "joblib", "marshal", "shelve", "dill"} & imported
         assert not {"eval", "exec", "compile", "__import__"} & called
 
@@ -505,23 +513,19 @@ def test_another_number_of_rows_than_declared_is_refused(copy, file):
     refuses(copy, file, "rows instead of 12,345")
 
 
-def test_a_small_file_of_billions_of_rows_is_refused_before_it_is_read(copy):
-    column = pa.array(np.zeros(2**20, dtype=np.uint32))
+def test_a_file_that_memory_cannot_hold_is_refused_before_it_is_read(copy, monkeypatch):
+    monkeypatch.setattr(storage, "_memory", lambda: 2**24)
+    n = 2**20
+    ids = pa.array(np.zeros(n, dtype=np.uint32))
     schema = layout.SCHEMAS["leaves.parquet"]
-    part = pa.table([column, column, column.cast(pa.int64())], schema=schema)
-    with pq.ParquetWriter(copy / "leaves.parquet", schema, compression="zstd", store_schema=False) as writer:
-        for _ in range(600):
-            writer.write_table(part)
+    table = pa.table([ids, ids, ids.cast(pa.int64())], schema=schema)
+    pq.write_table(table, copy / "leaves.parquet", store_schema=False)
     data = read_facts(copy)
-    data["files"]["leaves.parquet"]["rows"] = 600 * 2**20
+    data["files"]["leaves.parquet"]["rows"] = n
     write_facts(copy, data)
     fix_hashes(copy)
-    if 64 * 600 * 2**20 < storage._memory():
-        pytest.skip("this machine could hold it")
-    assert (copy / "leaves.parquet").stat().st_size < 10_000_000
-    start = time.perf_counter()
-    refuses(copy, "leaves.parquet", "GB of memory")
-    assert time.perf_counter() - start < 5
+    assert (copy / "leaves.parquet").stat().st_size < 10_000
+    refuses(copy, "leaves.parquet", "would need 0.1 GB of memory, and this machine has 0.0")
 
 
 # model.json.
@@ -529,7 +533,18 @@ def test_a_small_file_of_billions_of_rows_is_refused_before_it_is_read(copy):
 
 @pytest.mark.parametrize(
     "text",
-    ["", "{", "[]", "null", '"x"', "\ufeff{}", '{"a": NaN}', "[" * 100_000, '{"format": "\\ud800"}', "1" * 5_000],
+    [
+        "",
+        "{",
+        "[]",
+        "null",
+        '"x"',
+        "\ufeff{}",
+        '{"a": NaN}',
+        "[" * 100_000,
+        '{"format": "\\ud800"}',
+        "1" * 5_000,
+    ],
     ids=lambda text: text[:12],
 )
 def test_what_is_not_json_is_refused(copy, text):
@@ -651,7 +666,11 @@ TABLES = [
     ("levels.parquet", put("number", 0, float("inf")), "points that are not ascending numbers"),
     ("levels.parquet", put("text", -1, pl.lit("x")), "levels missing or repeated"),
     ("levels.parquet", put("text", -1, None), "levels missing or repeated"),
-    ("levels.parquet", lambda t: t.head(-1), "tokens.parquet: variable 3: a token that column 'word' does not have"),
+    (
+        "levels.parquet",
+        lambda t: t.head(-1),
+        "tokens.parquet: variable 3: a token that column 'word' does not have",
+    ),
     ("states.parquet", put("variable", 0, 99), "not sorted by variable"),
     ("states.parquet", put("variable", -1, 99), "an unknown variable"),
     ("states.parquet", put("state", 1, 0), "states that are unsorted, missing or repeated"),
@@ -660,7 +679,11 @@ TABLES = [
     ("states.parquet", put("code_low", 0, 2**31), "a number of 2**31 or more"),
     ("states.parquet", put("code_low", 0, 5), "one that ends before it begins"),
     ("states.parquet", put("code_high", 0, 5), "a point of more than one code"),
-    ("states.parquet", lambda t: t.with_columns(interval=~OF_LINE & False), "bins.parquet: variable 0: edges or borders"),
+    (
+        "states.parquet",
+        lambda t: t.with_columns(interval=~OF_LINE & False),
+        "bins.parquet: variable 0: edges or borders",
+    ),
     (
         "states.parquet",
         lambda t: t.with_columns(interval=pl.col("interval") | OF_LINE),
@@ -691,16 +714,28 @@ TABLES = [
     ("tokens.parquet", lambda t: t.head(-1), "needs one token per member and state, in order"),
     ("bins.parquet", put("code", 3, 7), "codes that are unsorted, missing or repeated"),
     ("bins.parquet", put("rows", 0, -1), "rows do not add up to 400"),
-    ("bins.parquet", lambda t: put("rows", 2, -(2**62))(put("rows", 3, 2**62)(t)), "rows do not add up to 400"),
+    (
+        "bins.parquet",
+        lambda t: put("rows", 2, -(2**62))(put("rows", 3, 2**62)(t)),
+        "rows do not add up to 400",
+    ),
     ("bins.parquet", lambda t: t.with_columns(pl.col("rows") + 1), "rows do not add up to 400"),
-    ("bins.parquet", lambda t: t.with_columns(rows=pl.col("rows").reverse().over("variable")), "discrete.parquet: variable 0, tree 0"),
+    (
+        "bins.parquet",
+        lambda t: t.with_columns(rows=pl.col("rows").reverse().over("variable")),
+        "discrete.parquet: variable 0, tree 0",
+    ),
     ("bins.parquet", lambda t: t.head(-1), "needs a row for every code"),
     ("bins.parquet", put("edge", 3, None), "edges or borders missing or out of place"),
     ("bins.parquet", put("edge", 3, float("inf")), "edges that do not ascend"),
     ("bins.parquet", put("edge", 3, -5.0), "edges that do not ascend"),
     ("bins.parquet", lambda t: t.with_columns(edge=-pl.col("edge")), "edges that do not ascend"),
     ("bins.parquet", put("border", 0, True), "edges or borders missing or out of place"),
-    ("bins.parquet", lambda t: t.with_columns(border=pl.lit(False)), "states.parquet: variable 0: intervals do not tile the codes"),
+    (
+        "bins.parquet",
+        lambda t: t.with_columns(border=pl.lit(False)),
+        "states.parquet: variable 0: intervals do not tile the codes",
+    ),
     ("bins.parquet", put("edge", -1, 0.5), "edges or borders missing or out of place"),
     ("nodes.parquet", put("tree", 0, 9), "not sorted by tree"),
     ("nodes.parquet", put("tree", -1, 2**32 - 1), "an unknown tree"),
@@ -751,3 +786,138 @@ def test_tables_that_do_not_hold_together_are_refused(copy, file, change, words)
     # Where two tables disagree, the message may name the other one.
     named = words if ".parquet" in words else f"{file}: "
     refuses(copy, named, words, "restore it from a copy, or fit and save it again")
+
+
+def test_a_split_that_no_row_can_pass_is_refused(model, copy):
+    tree = model.trees[0]
+    again = first_where(copy, "nodes.parquet", (pl.col("feature") == int(tree.feature[0])) & (pl.col("node") > 0))
+    inside = again < tree.right[0]  # below the root's left child, codes are at most its threshold
+    threshold = int(tree.threshold[0]) + 1 if inside else 0
+    change_table(copy, "nodes.parquet", put("threshold", again, threshold))
+    refuses(copy, "nodes.parquet")
+
+
+def test_a_tree_in_memory_with_a_cycle_is_not_saved(model, tmp_path):
+    tree = model.trees[0]
+    for name in ("left", "right"):
+        children = getattr(tree, name).copy()
+        children[0] = 0
+        trees = [tree._replace(**{name: children}), *model.trees[1:]]
+        broken = type(model)(*(trees if f == "trees" else getattr(model, f) for f in model.__dataclass_fields__))
+        with pytest.raises(ModelFormatError, match=r"was not saved: nodes\.parquet: tree 0: children that are not"):
+            save(broken, tmp_path / "m")
+    assert not any(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("shape", ["0", "100", "11000", "10100", "1110000", "1010100", "1100100"])
+def test_children_follow_from_which_nodes_are_leaves(shape):
+    """Against the plain recursion: 1 is a split, 0 a leaf."""
+    inner = np.array([c == "1" for c in shape])
+    left, right = np.full(len(inner), -1), np.full(len(inner), -1)
+
+    def walk(node):
+        if not inner[node]:
+            return node + 1
+        left[node], right[node] = node + 1, walk(node + 1)
+        return walk(right[node])
+
+    assert walk(0) == len(inner)
+    ours = validation.preorder_children(inner)
+    assert np.array_equal(ours[0], left)
+    assert np.array_equal(ours[1], right)
+
+
+@pytest.mark.parametrize("shape", ["", "1", "10", "00", "1000", "0100", "110", "01"])
+def test_what_is_no_tree_has_no_children(shape):
+    assert validation.preorder_children(np.array([c == "1" for c in shape], dtype=bool)) is None
+
+
+# Anything at all may be in the files.
+
+
+def odd_values(rng, value):
+    """Something else in place of a JSON value, at times of the same type."""
+    odd = [None, True, -1, 0, 1, 2, 10**30, -0.5, 1e308, "", "x", "Int64", [], {}, [0], ["Int8"], {"a": 1}]
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        odd += [value + 1, value - 1, -value, value * 2]
+    return odd[rng.integers(len(odd))]
+
+
+def change_json(rng, data):
+    """Replace, remove or add one thing somewhere."""
+    place = data
+    while True:
+        keys = list(place) if isinstance(place, dict) else range(len(place))
+        if not len(keys):
+            return
+        key = keys[rng.integers(len(keys))]
+        if isinstance(place[key], dict | list) and place[key] and rng.random() < 0.85:
+            place = place[key]
+            continue
+        if rng.random() < 0.1:
+            del place[key]
+        else:
+            place[key] = odd_values(rng, place[key])
+        return
+
+
+def change_bytes(rng, content):
+    damaged = bytearray(content)
+    match rng.integers(4):
+        case 0:
+            return bytes(damaged[: rng.integers(len(damaged))])
+        case 1:
+            at = rng.integers(len(damaged))
+            return bytes(damaged[:at] + rng.bytes(rng.integers(1, 9)) + damaged[at:])
+        case _:
+            for at in rng.integers(0, len(damaged), rng.integers(1, 4)):
+                damaged[at] = rng.integers(256)
+            return bytes(damaged)
+
+
+def change_cells(rng, table):
+    column = table.columns[rng.integers(table.width)]
+    near = table[column].gather(rng.integers(0, table.height, 1))[0] if table.height else 0
+    match table.schema[column]:
+        case pl.Boolean:
+            value = bool(rng.integers(2))
+        case pl.String:
+            value = pl.lit(["", "7", "x", None][rng.integers(4)], dtype=pl.String)
+        case pl.Float64:
+            values = [float("nan"), float("inf"), 0.0, -1.0, 1e308, 5e-324, None, near]
+            value = values[rng.integers(len(values))]
+            value = 0.5 if value is None and column in ("mu", "sigma") else value
+        case _:
+            value = int([0, 1, 2, 5, 2**31 - 1, near or 0, (near or 0) + 1][rng.integers(7)])
+    return put(column, int(rng.integers(max(table.height, 1))), value)(table)
+
+
+def accepted_or_refused(path):
+    """Whatever was changed, it is a ModelFormatError or a model that can be used."""
+    try:
+        loaded = load(path)
+    except ModelFormatError:
+        return False
+    with np.errstate(all="ignore"):
+        assert loaded.sample(100, seed=3).height == 100
+    return True
+
+
+@pytest.mark.parametrize("kind", ["json", "bytes", "cells"])
+@pytest.mark.parametrize("seed", range(int(os.environ.get("ARF_FUZZ", "2"))))
+def test_random_damage_is_refused_or_harmless(saved, copy, kind, seed):
+    rng = np.random.default_rng([seed, len(kind)])
+    for _ in range(40):
+        file = FILES[rng.integers(len(FILES))]
+        shutil.copytree(saved, copy, dirs_exist_ok=True)
+        if kind == "json":
+            data = read_facts(copy)
+            for _ in range(rng.integers(1, 3)):
+                change_json(rng, data)
+            write_facts(copy, data)
+        elif kind == "bytes":
+            (copy / file).write_bytes(change_bytes(rng, (copy / file).read_bytes()))
+            fix_hashes(copy)
+        else:
+            change_table(copy, file, lambda table: change_cells(rng, table))
+        accepted_or_refused(copy)
