@@ -157,10 +157,8 @@ def _variable_sampler(
 
 def _draw_variable(sampler: Sampler, number: int, leaf: NDArray[np.int64], rng: np.random.Generator) -> Drawn:
     here, variable = sampler.variables[number], sampler.tables.schema.variables[number]
-    if variable.n_states == 1:
-        states = np.zeros(len(leaf), dtype=np.int32)
-    else:
-        states = _draw_states(sampler, here, leaf, rng)
+    one = variable.n_states == 1
+    states = np.zeros(len(leaf), dtype=np.int32) if one else _draw_states(sampler, here, leaf, rng)
     if here.line is None:
         return Drawn(states, None)
     return Drawn(states, _draw_places(sampler, number, leaf, states, rng))

@@ -62,6 +62,7 @@ class Model(Tables):
 
 
 def check_rows(n: object) -> None:
+    """Raise an OptionError unless `n` is a number of rows."""
     if isinstance(n, bool) or not isinstance(n, int | np.integer) or n < 0:
         raise OptionError(f"n={n!r}: give the number of rows to draw, a whole number of at least 0.")
 

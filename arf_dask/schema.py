@@ -134,7 +134,7 @@ class Schema:
                     "bundle": together if len(together) > 1 else [],
                 }
             )
-        kinds = {
+        kinds: dict[str, Any] = {
             "points": pl.UInt32,
             "intervals": pl.UInt32,
             "nulls": pl.UInt64,
