@@ -17,6 +17,7 @@ from arf_dask.schema_checks import BINS, check_schema
 from arf_dask.tables import Entries, Tables, interval_bounds, value_edges
 
 NODES, LEAVES, DISCRETE, CONTINUOUS = (f"{name}.parquet" for name in ("nodes", "leaves", "discrete", "continuous"))
+MOST_STRENGTH = 1_000_000  # rows' worth
 
 
 def check_tables(tables: Tables) -> None:
@@ -63,8 +64,8 @@ def _check_facts(tables: Tables) -> None:
     fine = all(r.round >= 0 and r.leaves >= 0 and 0 <= r.accuracy <= 1 for r in tables.rounds_held)
     require(fine and len(tables.rounds_held), FACTS, "rounds missing or out of range")
     fine = len(strengths) == len(tables.schema.variables)
-    fine = fine and bool(np.all(np.isfinite(strengths) & (strengths >= 0)))
-    require(fine, FACTS, "a strength that is negative or no number")
+    fine = fine and bool(np.all((strengths >= 0) & (strengths <= MOST_STRENGTH)))
+    require(fine, FACTS, f"a strength that is not between 0 and {MOST_STRENGTH:,}")
 
 
 def _check_histogram(tables: Tables, number: int) -> None:
@@ -146,11 +147,25 @@ def _check_inside(tables: Tables, number: int, entries: Entries, boxes: Boxes, w
     if variable.is_line:
         found = np.flatnonzero(variable.interval[states])
         edges = value_edges(variable, tables.schema, tables.support)
-        lower, upper = interval_bounds(variable, edges, states[found], low[found], high[found])
-        require(np.all(lower <= upper), BINS, f"{where}: an interval whose lower end is above its upper")
-        closed = np.isfinite(lower) & np.isfinite(upper)
-        fine = bool(np.all(closed | np.isfinite(entries.sigma[found])))
-        require(fine, CONTINUOUS, f"{where}: an infinite sigma without bounds")
+        bounds = interval_bounds(variable, edges, states[found], low[found], high[found])
+        _check_curves(entries.mu[found], entries.sigma[found], *bounds, where)
+
+
+def _check_curves(mu: Floats, sigma: Floats, lower: Floats, upper: Floats, where: str) -> None:
+    """The bounds that `matching` keeps to, with room to spare: beyond them later formulas would overflow."""
+    require(np.all(lower <= upper), BINS, f"{where}: an interval whose lower end is above its upper")
+    width = upper - lower
+    closed = np.isfinite(width)
+    fine = bool(np.all(closed | np.isfinite(sigma)))
+    require(fine, CONTINUOUS, f"{where}: an infinite sigma without bounds")
+    bell = np.isfinite(sigma)
+    mu, sigma, width = mu[bell], sigma[bell], np.where(closed, width, 0.0)[bell]
+    outside = np.maximum(lower[bell] - mu, mu - upper[bell])
+    fine = bool(np.all(outside <= 40 * sigma + 1e-12 * np.abs(mu)))
+    require(fine, CONTINUOUS, f"{where}: a mu too far outside its bounds")
+    narrow, wide = np.maximum(1e-12 * width, 1e-160), np.where(width > 0, 1e6 * width, np.inf)
+    fine = bool(np.all((sigma >= narrow) & (sigma <= wide)))
+    require(fine, CONTINUOUS, f"{where}: a sigma too small or too large for its bounds")
 
 
 def _state_rows(variable: Variable, histogram: NDArray[np.int64]) -> Floats:

@@ -269,16 +269,12 @@ def test_a_dtype_is_described_and_parsed(dtype):
 @pytest.mark.parametrize(
     "described",
     [
-        [],
-        ["Object"],
-        ["List", "Int8"],
-        ["Enum", ["a", "a"]],
-        ["Enum", [1]],
-        ["Decimal", 39, 0],
-        ["Decimal", 3, 4],
-    ]
-    + [["Datetime", "s", None], ["Datetime", "us", "No/Where"], ["Datetime", ["us"], None], ["__import__"]]
-    + [["Categorical", "a", "b", "Int8"], ["Duration"], [["Int8"]], ["Datetime", "us", "UTC\0"]],
+        *([], ["Object"], ["List", "Int8"], ["__import__"], [["Int8"]], ["Duration"]),
+        *(["Enum", ["a", "a"]], ["Enum", [1]], ["Categorical", "a", "b", "Int8"]),
+        *(["Decimal", 39, 0], ["Decimal", 3, 4], ["Decimal", 0, 0]),
+        *(["Datetime", "s", None], ["Datetime", "us", "No/Where"], ["Datetime", "us", "UTC\0"]),
+        *(["Datetime", ["us"], None], ["Datetime", "us", 1]),
+    ],
     ids=str,
 )
 def test_an_unknown_dtype_is_refused(described):
@@ -631,7 +627,7 @@ EDITS = [
     (edited("variables", 0, "first_bin", value=0), "edges or borders missing or out of place"),
     (edited("variables", 0, "first_bin", value=10**30), "edges or borders missing or out of place"),
     (edited("variables", 2, "first_bin", value=1), "codes must be the numbers of the states"),
-    (edited("variables", 0, "strength", value=-1.0), "a strength that is negative"),
+    (edited("variables", 0, "strength", value=-1.0), "a strength that is not between 0 and 1,000,000"),
     (edited("variables", 0, "strength", value=1), "'strength' is '1'"),
     (edited("variables", 0, value="x"), "variable 0: needs exactly the fields"),
 ]
@@ -654,7 +650,8 @@ def test_keys_that_do_not_fit_their_type_are_refused(tmp_path):
     refuses(tmp_path / "m", "column 'id': keys that do not fit the type Int16")
 
 
-# Tables whose numbers do not hold together. Variables: 0 the line "amount", 1 "whole", 2 the bundle, 3 "word".
+# Tables whose numbers do not hold together.
+# Variables: 0 the line "amount", 1 the line "whole", 2 the bundle, 3 "word".
 
 OF_LINE = pl.col("variable") == 0
 INTERVAL = OF_LINE & pl.col("interval")
@@ -776,6 +773,9 @@ TABLES = [
     ("continuous.parquet", put("sigma", 3, float("nan")), "a sigma that is not above zero"),
     ("continuous.parquet", put("sigma", 3, 0.0), "a sigma that is not above zero"),
     ("continuous.parquet", put("sigma", 3, -1.0), "a sigma that is not above zero"),
+    ("continuous.parquet", put("sigma", 3, 5e-324), "a sigma too small or too large for its bounds"),
+    ("continuous.parquet", put("sigma", 3, 1e300), "a sigma too small or too large for its bounds"),
+    ("continuous.parquet", put("mu", 3, 1e300), "a mu too far outside its bounds"),
 ]
 CODES = ("code_low", "code_high")
 
