@@ -17,7 +17,7 @@ from arf_dask.adversary import Round, Training, train
 from arf_dask.cluster import Runner, Threads
 from arf_dask.encode import Codes, encode_codes, match_frame
 from arf_dask.errors import KeyColumnWarning, unknown_option
-from arf_dask.forde import summarise
+from arf_dask.forde import summarise_one
 from arf_dask.forest import Ints, Tree, leaf_numbers
 from arf_dask.frames import take
 from arf_dask.infer import Bundles, infer_schema
@@ -217,9 +217,9 @@ def _estimate(
     frame: pl.DataFrame, forest: AdversarialForest, codes: Codes, leaves: Sequence[Ints], report: Progress
 ) -> Model:
     report.stage("leaf parameters", 1)
-    sums = summarise(frame, forest.schema, codes, leaves, tree_starts(forest.trees))
+    starts = tree_starts(forest.trees)
     tables = finish(
-        sums,
+        (summarise_one(frame, forest.schema, codes, leaves, starts, j) for j in range(len(forest.schema.variables))),
         forest.schema,
         forest.trees,
         _histograms(codes, forest.schema),

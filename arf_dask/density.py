@@ -53,16 +53,20 @@ def _variable(
     rows = np.flatnonzero((states >= 0) & variable.interval[states])
     entries = tables.entries[number]
     key = (leaf[rows] + np.int64(tables.starts[tree])) * variable.n_states + states[rows]
-    keys = entries.leaf.astype(np.int64) * variable.n_states + entries.state
-    found = np.minimum(np.searchsorted(keys, key), len(keys) - 1)
-    known = keys[found] == key
+    a, b = np.searchsorted(entries.leaf, tables.starts[tree : tree + 2])
+    of_interval = variable.interval[entries.state]
+    skipped = int(of_interval[:a].sum())
+    some = a + np.flatnonzero(of_interval[a:b])
+    keys = entries.leaf[some].astype(np.int64) * variable.n_states + entries.state[some]
+    found = np.minimum(np.searchsorted(keys, key), max(len(keys) - 1, 0))
+    known = keys[found] == key if len(keys) else np.zeros(len(key), dtype=bool)
     low, high = around.boxes.low[leaf[rows], number], around.boxes.high[leaf[rows], number]
     edges = value_edges(variable, tables.schema, tables.support)
     lower, upper = interval_bounds(variable, edges, states[rows], low, high)
     inner = value_edges(variable, tables.schema, "observed")
     lower_seen, upper_seen = interval_bounds(variable, inner, states[rows], low, high)
-    mu = np.where(known, entries.mu[found], (lower_seen + upper_seen) / 2)
-    sigma = np.where(known, entries.sigma[found], np.inf)
+    mu, sigma = (lower_seen + upper_seen) / 2, np.full(len(rows), np.inf)
+    mu[known], sigma[known] = entries.mu[skipped + found[known]], entries.sigma[skipped + found[known]]
     lower, upper = np.where(known, lower, lower_seen), np.where(known, upper, upper_seen)
     axis = tables.schema.columns[variable.columns[0]].axis
     assert axis is not None

@@ -43,8 +43,8 @@ class Grown(NamedTuple):
 class Boxes(NamedTuple):
     """The codes every leaf can hold, (leaf, variable), both ends included."""
 
-    low: Ints
-    high: Ints
+    low: NDArray[np.integer]
+    high: NDArray[np.integer]
 
 
 def grow_tree(

@@ -16,10 +16,10 @@ from numpy.typing import NDArray
 from arf_dask.encode import decode_column, states_of_codes
 from arf_dask.keys import fresh_keys
 from arf_dask.marginals import draw
-from arf_dask.parameters import Bounds, entry_bounds
+from arf_dask.parameters import entry_bounds
 from arf_dask.schema import Floats, Ints
 from arf_dask.seeds import Stage, generator
-from arf_dask.tables import Tables, interval_bounds, value_edges
+from arf_dask.tables import Tables, interval_bounds, parent_ranges, value_edges
 
 BLOCK_ROWS = 65_536
 LOOKUP_CELLS = 64_000_000  # positions times variables up to which states are looked up, not searched
@@ -72,17 +72,12 @@ class Drawn(NamedTuple):
 
 def make_sampler(tables: Tables) -> Sampler:
     """Everything that does not depend on the block."""
-    around = [tables.surroundings(tree) for tree in range(len(tables.trees))]
+    ranges = [parent_ranges(tree) for tree in tables.trees]
     start = np.concatenate([[0], np.cumsum(tables.coverage)])
     offset = np.repeat(tables.starts[:-1], np.diff(tables.starts))
-    first = offset + np.concatenate([a.first for a in around])
-    last = offset + np.concatenate([a.last for a in around])
-    split = np.concatenate([a.split for a in around])
-    variables, bounds = [], entry_bounds(tables)
-    for number in range(len(tables.schema.variables)):
-        low = np.concatenate([a.boxes.low[:, number] for a in around])
-        high = np.concatenate([a.boxes.high[:, number] for a in around])
-        variables.append(_variable_sampler(tables, number, split == number, low, high, bounds.get(number)))
+    first, last = (offset + np.concatenate([some[side] for some in ranges]) for side in (0, 1))
+    split = np.concatenate([some[2] for some in ranges])
+    variables = [_variable_sampler(tables, j, split == j) for j in range(len(tables.schema.variables))]
     weights = tables.coverage / tables.coverage.sum()
     return Sampler(tables, weights, start[:-1], tables.coverage, start[first], start[last] - start[first], variables)
 
@@ -126,29 +121,25 @@ def assemble(
     return pl.DataFrame({column.name: columns[place] for place, column in enumerate(tables.schema.columns)})
 
 
-def _variable_sampler(
-    tables: Tables, number: int, split: NDArray[np.bool_], low: Ints, high: Ints, bounds: Bounds | None
-) -> VariableSampler:
+def _variable_sampler(tables: Tables, number: int, split: NDArray[np.bool_]) -> VariableSampler:
     variable, entries = tables.schema.variables[number], tables.entries[number]
     strength = float(tables.strengths[number])
-    small = np.uint16 if variable.n_codes <= 2**16 else np.uint32
     own = np.minimum(tables.coverage / (tables.coverage + strength) * 2.0**32, 2.0**32 - 1).astype(np.uint32)
-    if strength == 0:
-        own[:] = 2**32 - 1
     lookup = tables.coverage.sum() * len(tables.entries) <= LOOKUP_CELLS
     line = None
-    if bounds is not None:
+    if variable.interval.any():
         found = np.flatnonzero(variable.interval[entries.state])
-        key = entries.leaf[found].astype(np.int64) * variable.n_states + entries.state[found]
-        line = LineSampler(key, *bounds, entries.mu[found], entries.sigma[found])
+        leaf, state = entries.leaf[found], entries.state[found]
+        key = leaf.astype(np.int64) * variable.n_states + state
+        line = LineSampler(key, *entry_bounds(tables, number, leaf, state), entries.mu, entries.sigma)
     return VariableSampler(
-        np.cumsum(entries.count, dtype=np.int64),
-        entries.state.astype(small),
-        np.repeat(entries.state.astype(small), entries.count) if lookup else None,
+        np.cumsum(entries.rows, dtype=np.int64),
+        entries.state,
+        np.repeat(entries.state, entries.rows) if lookup else None,
         own,
         split,
-        low.astype(small),
-        high.astype(small),
+        tables.boxes.low[:, number],
+        tables.boxes.high[:, number],
         np.concatenate([[0], np.cumsum(tables.histograms[number])]),
         states_of_codes(variable),
         line,

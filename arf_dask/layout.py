@@ -18,7 +18,7 @@ from arf_dask.adversary import Round
 from arf_dask.facts import FACTS, level_values, require, take_column, take_facts
 from arf_dask.forest import LEAF, Ints, Tree
 from arf_dask.schema import Column, Floats, Schema, Variable
-from arf_dask.tables import Entries, Tables
+from arf_dask.tables import Entries, Tables, smallest_unsigned
 from arf_dask.validation import preorder_children
 
 Arrays = Mapping[str, NDArray[Any]]  # the columns of one file
@@ -133,7 +133,7 @@ def _leaf_table(tables: Tables) -> Any:
 
 def _discrete_table(number: int, entries: Entries) -> Any:
     variable = np.full(len(entries.leaf), number)
-    return _table("discrete.parquet", variable=variable, leaf=entries.leaf, state=entries.state, count=entries.count)
+    return _table("discrete.parquet", variable=variable, leaf=entries.leaf, state=entries.state, count=entries.rows)
 
 
 def _continuous_table(number: int, variable: Variable, entries: Entries) -> Any:
@@ -143,7 +143,7 @@ def _continuous_table(number: int, variable: Variable, entries: Entries) -> Any:
         "leaf": entries.leaf[found],
         "state": entries.state[found],
     }
-    return _table("continuous.parquet", **ids, mu=entries.mu[found], sigma=entries.sigma[found])
+    return _table("continuous.parquet", **ids, mu=entries.mu, sigma=entries.sigma)
 
 
 def _take_columns(facts: list[Any], levels: Arrays) -> tuple[Column, ...]:
@@ -240,18 +240,10 @@ def _take_entries(variables: list[Variable], files: Mapping[str, Arrays]) -> lis
             "continuous.parquet",
             f"variable {number}: rows are not those of its intervals in discrete.parquet",
         )
-        mu, sigma = _spread(found, curves["mu"]), _spread(found, curves["sigma"])
-        entries.append(Entries(counted["leaf"], counted["state"], counted["count"], mu, sigma))
+        state = counted["state"].astype(smallest_unsigned(variable.n_states))
+        rows = counted["count"].astype(smallest_unsigned(int(counted["count"].max(initial=1))))
+        entries.append(Entries(counted["leaf"], state, rows, curves["mu"], curves["sigma"]))
     return entries
-
-
-def _spread(found: NDArray[np.bool_], values: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Values at the rows found, NaN elsewhere; where none is found, a NaN that takes no room."""
-    if not len(values):
-        return np.broadcast_to(np.nan, len(found))
-    spread = np.full(len(found), np.nan)
-    spread[found] = values
-    return spread
 
 
 def _small(ids: NDArray[np.uint32], file: str) -> Ints:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -10,12 +11,11 @@ import polars as pl
 from numpy.typing import NDArray
 
 from arf_dask.adversary import Round
-from arf_dask.forde import Sums
 from arf_dask.forest import Tree
 from arf_dask.matching import match_moments, match_moments_grid
 from arf_dask.schema import Floats, Schema
 from arf_dask.smoothing import STRENGTH
-from arf_dask.tables import Counts, Entries, Tables, interval_bounds, value_edges
+from arf_dask.tables import Counts, Entries, Tables, interval_bounds, smallest_unsigned, value_edges
 
 WIDE_GRID = 20_000  # points of a grid beyond which rounding changes no moment by 1e-9 of the box
 FEW_ROWS = 2  # with so few rows in a leaf their spread says little:
@@ -31,7 +31,7 @@ class Bounds(NamedTuple):
 
 
 def finish(
-    sums: Sums,
+    sums: Iterable[pl.DataFrame],
     schema: Schema,
     trees: Sequence[Tree],
     histograms: Sequence[Counts],
@@ -41,34 +41,25 @@ def finish(
     rounds: Sequence[Round],
     options: Mapping[str, object],
 ) -> Tables:
-    """The model's tables (Alg. 2, after the sums)."""
+    """The model's tables (Alg. 2, after the sums), one variable after the other."""
     support = "observed" if family == "uniform" else support  # a uniform has no tails
-    entries = [_bare(table) for table in sums]
-    coverage = np.bincount(entries[0].leaf, entries[0].count).astype(np.int64) if entries else _all_rows(trees, schema)
-    zeros = np.zeros(len(entries))
-    bare = Tables(schema, trees, coverage, entries, histograms, zeros, family, support, rounds, options)
-    strengths = [STRENGTH if v.n_states > 1 else 0.0 for v in schema.variables]
-    fitted = list(entries)
-    for number, bounds in entry_bounds(bare).items():
-        fitted[number] = _fit_intervals(bare, number, sums[number], bounds)
-    return Tables(schema, trees, coverage, fitted, histograms, np.array(strengths), family, support, rounds, options)
+    histograms = list(histograms)
+    coverage = _coverage(trees, schema)
+    strengths = np.array([STRENGTH if v.n_states > 1 else 0.0 for v in schema.variables])
+    tables = Tables(schema, trees, coverage, (), histograms, strengths, family, support, rounds, options)
+    entries = tuple(_entries(tables, number, table) for number, table in enumerate(sums))
+    if entries:
+        coverage = np.bincount(entries[0].leaf, entries[0].rows, tables.n_leaves).astype(np.int64)
+    return replace(tables, coverage=coverage, entries=entries)
 
 
-def entry_bounds(tables: Tables) -> dict[int, Bounds]:
-    """Per line: lower and upper value of every entry that is an interval, in order."""
-    lines = [number for number, v in enumerate(tables.schema.variables) if v.interval.any()]
-    edges = {number: value_edges(tables.schema.variables[number], tables.schema, tables.support) for number in lines}
-    parts: dict[int, list[Bounds]] = {number: [] for number in lines}
-    for tree in range(len(tables.trees) if lines else 0):
-        boxes = tables.surroundings(tree).boxes
-        for number in lines:
-            variable, entries = tables.schema.variables[number], tables.entries[number]
-            a, b = np.searchsorted(entries.leaf, tables.starts[tree : tree + 2])
-            found = a + np.flatnonzero(variable.interval[entries.state[a:b]])
-            leaf, state = entries.leaf[found] - tables.starts[tree], entries.state[found].astype(np.int32)
-            low, high = boxes.low[leaf, number], boxes.high[leaf, number]
-            parts[number].append(Bounds(*interval_bounds(variable, edges[number], state, low, high)))
-    return {n: Bounds(*(np.concatenate(side) for side in zip(*some, strict=True))) for n, some in parts.items()}
+def entry_bounds(tables: Tables, number: int, leaf: NDArray[np.uint32], state: NDArray[np.integer]) -> Bounds:
+    """The part of the line that each of these (leaf, interval state) covers."""
+    variable = tables.schema.variables[number]
+    edges = value_edges(variable, tables.schema, tables.support)
+    low = tables.boxes.low[leaf, number].astype(np.int32)
+    high = tables.boxes.high[leaf, number].astype(np.int32)
+    return Bounds(*interval_bounds(variable, edges, state.astype(np.int32), low, high))
 
 
 def least_variance(mean: Floats, count: Floats, edges: Floats, lower: Floats, upper: Floats) -> Floats:
@@ -85,32 +76,37 @@ def least_variance(mean: Floats, count: Floats, edges: Floats, lower: Floats, up
     return np.asarray(np.maximum(width, 1e-150) ** 2 / 12)
 
 
-def _bare(table: pl.DataFrame) -> Entries:
-    leaf, state, count = (table[c].to_numpy() for c in ("leaf", "state", "count"))
-    empty = np.full(len(leaf), np.nan)
-    return Entries(leaf, state, count, empty, empty)
-
-
-def _all_rows(trees: Sequence[Tree], schema: Schema) -> Counts:
+def _coverage(trees: Sequence[Tree], schema: Schema) -> Counts:
+    """All rows in every leaf: right for trees of one leaf, the only ones where nothing is modelled."""
     return np.full(sum(int((t.left < 0).sum()) for t in trees), schema.n_rows, dtype=np.int64)
 
 
-def _fit_intervals(tables: Tables, number: int, table: pl.DataFrame, bounds: Bounds) -> Entries:
-    """The entries of a line with the normals of their intervals."""
-    variable, entries = tables.schema.variables[number], tables.entries[number]
+def _entries(tables: Tables, number: int, table: pl.DataFrame) -> Entries:
+    """The entries of one variable, in as little memory as they need."""
+    variable = tables.schema.variables[number]
+    rows = table["count"].to_numpy()
+    state = table["state"].to_numpy().astype(smallest_unsigned(variable.n_states))
+    rows = rows.astype(smallest_unsigned(int(rows.max(initial=1))))
+    bare = Entries(table["leaf"].to_numpy().copy(), state, rows, np.empty(0), np.empty(0))
+    if not variable.interval.any():
+        return bare
+    mu, sigma = _fit_intervals(tables, number, table.filter(pl.col("mean").is_not_null()))
+    return bare._replace(mu=mu, sigma=sigma)
+
+
+def _fit_intervals(tables: Tables, number: int, table: pl.DataFrame) -> tuple[Floats, Floats]:
+    """The normals of a line, one for each row of the table."""
+    variable = tables.schema.variables[number]
     axis = tables.schema.columns[variable.columns[0]].axis
     assert axis is not None
-    found = np.flatnonzero(variable.interval[entries.state])
-    mu, sigma = entries.mu.copy(), entries.sigma.copy()
+    bounds = entry_bounds(tables, number, table["leaf"].to_numpy(), table["state"].to_numpy())
     if tables.family == "uniform":
-        mu[found], sigma[found] = (bounds.lower + bounds.upper) / 2, np.inf
-        return entries._replace(mu=mu, sigma=sigma)
-    mean, squares = table["mean"].to_numpy()[found], table["squares"].to_numpy()[found]
-    count = entries.count[found].astype(np.float64)
+        return (bounds.lower + bounds.upper) / 2, np.full(table.height, np.inf)
+    mean, squares = table["mean"].to_numpy(), table["squares"].to_numpy()
+    count = table["count"].to_numpy().astype(np.float64)
     seen = value_edges(variable, tables.schema, "observed")
     variance = np.maximum(squares / count, least_variance(mean, count, seen, *bounds))
-    mu[found], sigma[found] = _match(mean, variance, bounds, axis.grid & (count > FEW_ROWS))
-    return entries._replace(mu=mu, sigma=sigma)
+    return _match(mean, variance, bounds, axis.grid & (count > FEW_ROWS))
 
 
 def _match(mean: Floats, variance: Floats, bounds: Bounds, coarse: NDArray[np.bool_]) -> tuple[Floats, Floats]:

@@ -43,7 +43,7 @@ def leaf_counts(tables: Tables, tree: int, number: int) -> Floats:
     start, stop = tables.starts[tree], tables.starts[tree + 1]
     a, b = np.searchsorted(entries.leaf, [start, stop])
     counts = np.zeros((stop - start, tables.schema.variables[number].n_states))
-    counts[entries.leaf[a:b] - start, entries.state[a:b]] = entries.count[a:b]
+    counts[entries.leaf[a:b] - start, entries.state[a:b]] = entries.rows[a:b]
     return counts
 
 

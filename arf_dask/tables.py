@@ -22,10 +22,10 @@ class Entries(NamedTuple):
     """The leaves' knowledge of one variable. One row per (leaf, state) that holds training rows, sorted."""
 
     leaf: NDArray[np.uint32]  # number of the leaf among all trees
-    state: NDArray[np.uint32]
-    count: NDArray[np.uint32]  # training rows
-    mu: Floats  # intervals: the normal before truncation; NaN for points
-    sigma: Floats  # inf: uniform
+    state: NDArray[np.unsignedinteger]
+    rows: NDArray[np.unsignedinteger]  # training rows
+    mu: Floats  # per entry that is an interval, in order: the normal before truncation
+    sigma: Floats  # likewise; inf: uniform
 
 
 class Surroundings(NamedTuple):
@@ -67,12 +67,18 @@ class Tables:
     def n_leaves(self) -> int:
         return int(self.starts[-1])
 
+    @cached_property
+    def boxes(self) -> Boxes:
+        """The codes every leaf of every tree can hold."""
+        small = smallest_unsigned(int(self.n_codes.max(initial=1)))
+        parts = [leaf_boxes(tree, self.n_codes) for tree in self.trees]
+        return Boxes(*(np.concatenate([side.astype(small) for side in sides]) for sides in zip(*parts, strict=True)))
+
     def surroundings(self, tree: int) -> Surroundings:
         """Boxes, rows and parents of the leaves of one tree."""
-        nodes = self.trees[tree]
-        first, last, split = parent_ranges(nodes)
-        rows = self.coverage[self.starts[tree] : self.starts[tree + 1]]
-        return Surroundings(leaf_boxes(nodes, self.n_codes), rows, first, last, split)
+        here = slice(self.starts[tree], self.starts[tree + 1])
+        boxes = Boxes(self.boxes.low[here].astype(np.int32), self.boxes.high[here].astype(np.int32))
+        return Surroundings(boxes, self.coverage[here], *parent_ranges(self.trees[tree]))
 
     @property
     def rounds(self) -> pl.DataFrame:
@@ -107,6 +113,11 @@ class Tables:
             f"{self.n_leaves:,} leaves, out-of-bag accuracy {self.rounds_held[-1].accuracy:.3f} after "
             f"{len(self.rounds_held)} rounds>"
         )
+
+
+def smallest_unsigned(most: int) -> type[np.unsignedinteger]:
+    """The smallest type for whole numbers up to `most`."""
+    return np.uint16 if most < 2**16 else np.uint32
 
 
 def parent_ranges(tree: Tree) -> tuple[Ints, Ints, Ints]:

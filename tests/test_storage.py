@@ -898,7 +898,8 @@ def accepted_or_refused(path):
         loaded = load(path)
     except ModelFormatError:
         return False
-    with np.errstate(all="ignore"):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)  # a curve of absurd numbers may overflow, not fail
         assert loaded.sample(100, seed=3).height == 100
     return True
 
