@@ -18,7 +18,7 @@ from arf_dask.errors import (
     OptionError,
     UnsupportedColumnError,
 )
-from arf_dask.model import Model
+from arf_dask.model import Model, load
 from arf_dask.schema import Column, Schema, Variable
 
 __version__ = "0.1.0"
@@ -40,5 +40,6 @@ __all__ = [
     "fit",
     "forde",
     "forge",
+    "load",
     "synthesize",
 ]

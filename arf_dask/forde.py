@@ -47,8 +47,8 @@ def summarise_one(
     if variable.interval.any():
         lead = schema.columns[variable.columns[0]]
         places = line_places(frame[lead.name], lead)
-    tables = [_summarise_tree(states, places, leaf, variable, int(start)) for leaf, start in zip(leaves, starts, strict=False)]
-    return pl.concat(tables)
+    trees = zip(leaves, starts[:-1], strict=True)
+    return pl.concat([_summarise_tree(states, places, leaf, variable, int(start)) for leaf, start in trees])
 
 
 def merge(parts: Iterable[Sums]) -> Sums:

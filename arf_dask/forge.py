@@ -44,8 +44,8 @@ class VariableSampler(NamedTuple):
     at: States | None  # per position, where the model is small enough to say it outright
     own: NDArray[np.uint32]  # per leaf: 32-bit chance of drawing from the leaf itself
     split: NDArray[np.bool_]  # per leaf: the parent splits on this variable
-    low: NDArray[np.unsignedinteger]  # per leaf: the box, in codes
-    high: NDArray[np.unsignedinteger]
+    low: NDArray[np.integer]  # per leaf: the box, in codes
+    high: NDArray[np.integer]
     below: NDArray[np.int64]  # per code: training rows with smaller codes; one more at the end
     state_of: Ints  # per code
     line: LineSampler | None

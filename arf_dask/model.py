@@ -17,7 +17,7 @@ from arf_dask.forge import BLOCK_ROWS, Sampler, forge_block, make_sampler
 from arf_dask.frames import take
 from arf_dask.progress import Progress, Report, progress_for
 from arf_dask.seeds import entropy
-from arf_dask.storage import PathLike, save
+from arf_dask.storage import PathLike, read_tables, save
 from arf_dask.tables import Tables
 
 
@@ -59,6 +59,11 @@ class Model(Tables):
     @cached_property
     def sampler(self) -> Sampler:
         return make_sampler(self)
+
+
+def load(path: PathLike) -> Model:
+    """The model saved in a directory. Whatever is wrong with it is a ModelFormatError that says what."""
+    return Model.of(read_tables(path))
 
 
 def check_rows(n: object) -> None:

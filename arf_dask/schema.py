@@ -9,7 +9,7 @@ combination of a bundle: points; or an interval of a number line) and *codes*, t
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import polars as pl

@@ -14,9 +14,10 @@ are used. One row's worth of prior served every kind of data (docs/defaults.md).
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import NDArray
 
 from arf_dask.encode import states_of_codes
-from arf_dask.schema import Floats, Ints, Variable
+from arf_dask.schema import Floats, Variable
 from arf_dask.tables import Counts, Surroundings, Tables
 
 STRENGTH = 1.0
@@ -34,7 +35,7 @@ def leaf_probabilities(tables: Tables, tree: int, number: int, around: Surroundi
     low, high = around.boxes.low[:, number], around.boxes.high[:, number]
     column = column_share(variable, tables.histograms[number], low, high)
     prior = weight[:, None] * parent + (1 - weight[:, None]) * column
-    return (counts + strength * prior) / (rows + strength)
+    return np.asarray((counts + strength * prior) / (rows + strength))
 
 
 def leaf_counts(tables: Tables, tree: int, number: int) -> Floats:
@@ -57,7 +58,7 @@ def parent_share(counts: Floats, around: Surroundings, number: int, strength: fl
     return parent / parent_rows[:, None], parent_rows / (parent_rows + strength)
 
 
-def column_share(variable: Variable, histogram: Counts, low: Ints, high: Ints) -> Floats:
+def column_share(variable: Variable, histogram: Counts, low: NDArray[np.integer], high: NDArray[np.integer]) -> Floats:
     """Shares of the states in the whole column, inside the codes low..high. One row per box."""
     state_of = states_of_codes(variable)
     total = np.concatenate([[0], np.cumsum(histogram)])

@@ -14,7 +14,7 @@ import uuid
 from collections.abc import Iterable, Iterator, Mapping
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -25,9 +25,6 @@ from arf_dask.facts import BAD_INPUT, FACTS, REMEDY, describe, require, take_fac
 from arf_dask.layout import SCHEMAS, SORTED, Arrays, assemble_tables, pieces
 from arf_dask.tables import Tables
 from arf_dask.validation import check_tables
-
-if TYPE_CHECKING:
-    from arf_dask.model import Model
 
 FORMAT, VERSION = "arf_dask model", 1
 MOST_FACT_BYTES = 2**28
@@ -62,13 +59,11 @@ def save(tables: Tables, path: PathLike) -> None:
             shutil.rmtree(leftover, ignore_errors=True)
 
 
-def load(path: PathLike) -> Model:
-    """The model saved in a directory. Whatever is wrong with it is a ModelFormatError that says what."""
-    from arf_dask.model import Model  # it stands to our right, and saves itself with what is here
-
+def read_tables(path: PathLike) -> Tables:
+    """The tables saved in a directory. Whatever is wrong with it is a ModelFormatError that says what."""
     where = Path(path)
     try:
-        return Model.of(_read(where))
+        return _read(where)
     except ModelFormatError as error:
         raise ModelFormatError(f"model {str(where)!r}: {error}") from error
     except BAD_INPUT as error:
@@ -77,7 +72,7 @@ def load(path: PathLike) -> Model:
 
 def model_hash(model: Tables | PathLike) -> str:
     """The SHA-256 of what a model says, whatever wrote it: the same before and after `save` and `load`."""
-    tables = model if isinstance(model, Tables) else load(model)
+    tables = model if isinstance(model, Tables) else read_tables(model)
     digest = hashlib.sha256(json.dumps(describe(tables), sort_keys=True, allow_nan=False).encode())
     for name, parts in pieces(tables).items():
         digest.update(name.encode())

@@ -20,7 +20,8 @@ import pytest
 import arf_dask
 from arf_dask import facts, layout, schema_checks, storage, validation
 from arf_dask.errors import ModelFormatError, OptionError
-from arf_dask.storage import load, model_hash, save
+from arf_dask.model import load
+from arf_dask.storage import model_hash, save
 
 N = 400
 FILES = list(layout.SCHEMAS)
@@ -324,7 +325,7 @@ def test_a_foreign_directory_a_file_and_a_missing_parent_are_refused(model, copy
 
 SAVE = """
 import os, resource, sys
-from arf_dask.storage import load
+from arf_dask.model import load
 model = load(sys.argv[1])
 """
 
