@@ -114,12 +114,31 @@ def mutual_information(a: Discrete, b: Discrete) -> float:
     return entropy(np.bincount(a.ids)) + entropy(np.bincount(b.ids)) - together
 
 
-def tie(a: Discrete, b: Discrete) -> float:
-    """Mutual information over the smaller entropy, adjusted for chance; 0 where it could be chance."""
-    shuffled = _shuffled({0: a, 1: b})
-    smaller = min(entropy(np.bincount(a.ids)), entropy(np.bincount(b.ids)))
-    true, chance = mutual_information(a, b), mutual_information(shuffled[0], shuffled[1])
-    return _strength(true, chance, smaller, len(a.ids))
+def flag_ties(flags: NDArray[np.bool_], columns: list[Discrete]) -> Floats:
+    """How much each column tells of each flag: (flag, column), 0 nothing, 1 everything.
+
+    Mutual information over the flag's entropy, less what chance gives ((values - 1) / 2n); 0 where it may be chance.
+    """
+    rows = len(flags)
+    indicators = flags.astype(np.float32)
+    share = flags.mean(axis=0)
+    own = _plus_log(share) + _plus_log(1 - share)
+    ties = np.zeros((flags.shape[1], len(columns)))
+    for number, column in enumerate(columns):
+        levels = np.zeros((rows, column.n_values), dtype=np.float32)
+        levels[np.arange(rows), column.ids] = 1
+        with_flag = (indicators.T @ levels).astype(np.float64) / rows
+        level = levels.mean(axis=0, dtype=np.float64)[None, :]
+        joint = (_plus_log(with_flag) + _plus_log(np.maximum(level - with_flag, 0))).sum(axis=1)
+        n_values = int((level > 0).sum())
+        gain = joint - own - _plus_log(level).sum() - (n_values - 1) / (2 * rows)
+        ties[:, number] = np.where(2 * rows * gain >= EVIDENCE, gain, 0.0)
+    return ties / np.maximum(-own, 1e-12)[:, None]
+
+
+def _plus_log(share: Floats) -> Floats:
+    """P log p, 0 at 0."""
+    return share * np.log(np.where(share > 0, share, 1.0))
 
 
 def entropy(counts: NDArray[np.int64]) -> float:

@@ -63,6 +63,7 @@ def describe(tables: Tables) -> dict[str, Any]:
         "support": tables.support,
         "options": _plain(tables.options),
         "rounds": [dict(zip(("round", "accuracy", "leaves"), values, strict=True)) for values in rounds],
+        "gates": [int(gate) for gate in schema.gates],
         "columns": [_describe_column(column) for column in schema.columns],
         "variables": [
             {

@@ -8,9 +8,11 @@ squared distances.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
 import numpy as np
 import polars as pl
+from numpy.typing import NDArray
 
 from arf_dask.encode import Codes, line_places, states_of_codes
 from arf_dask.forest import Ints
@@ -31,7 +33,8 @@ def summarise(frame: pl.DataFrame, schema: Schema, codes: Codes, leaves: Sequenc
 
     `leaves[t]` is the leaf number of every row in tree t, `starts[t]` the number of that tree's first leaf among all.
     """
-    return [summarise_one(frame, schema, codes, leaves, starts, number) for number in range(len(schema.variables))]
+    numbers = range(len(schema.variables))
+    return [summarise_one(frame, schema, codes, leaves, starts, j).cast(SUM_COLUMNS) for j in numbers]  # type: ignore[arg-type]
 
 
 def summarise_one(
@@ -47,8 +50,20 @@ def summarise_one(
     if variable.interval.any():
         lead = schema.columns[variable.columns[0]]
         places = line_places(frame[lead.name], lead)
-    trees = zip(leaves, starts[:-1], strict=True)
-    return pl.concat([_summarise_tree(states, places, leaf, variable, int(start)) for leaf, start in trees])
+    parts = [_summarise_tree(states, places, leaf, variable) for leaf in leaves]
+    keys, counts = (np.concatenate([part[side] for part in parts]) for side in (0, 1))
+    start = np.repeat(starts[:-1], [len(part[0]) for part in parts])
+    table = pl.DataFrame(
+        {
+            "leaf": (keys // variable.n_states).astype(np.uint32) + start.astype(np.uint32),
+            "state": (keys % variable.n_states).astype(np.uint32),
+            "count": counts.astype(np.uint32),
+        }
+    )
+    if places is None:
+        return table.with_columns(mean=None, squares=None)  # columns of type Null take no room
+    mean, squares = (pl.Series(np.concatenate([part[side] for part in parts])).fill_nan(None) for side in (2, 3))
+    return table.with_columns(mean=mean, squares=squares)
 
 
 def merge(parts: Iterable[Sums]) -> Sums:
@@ -56,29 +71,30 @@ def merge(parts: Iterable[Sums]) -> Sums:
     return [_merge_tables(pl.concat(tables)) for tables in zip(*parts, strict=True)]
 
 
-def _summarise_tree(states: Ints, places: Floats | None, leaf: Ints, variable: Variable, start: int) -> pl.DataFrame:
-    """The table of one tree, whose first leaf has the number `start`."""
+class _TreeSums(NamedTuple):
+    """One row per (leaf, state) of one tree, in order."""
+
+    keys: NDArray[np.int64]  # leaf * n_states + state
+    counts: NDArray[np.int64]
+    means: Floats  # NaN for points
+    squares: Floats
+
+
+def _summarise_tree(states: Ints, places: Floats | None, leaf: Ints, variable: Variable) -> _TreeSums:
     keys = leaf.astype(np.int64) * variable.n_states + states
     ordered = np.sort(keys)
     first = np.flatnonzero(np.concatenate([[len(ordered) > 0], ordered[1:] != ordered[:-1]]))
     found, counts = ordered[first], np.diff(np.append(first, len(ordered)))
-    table = pl.DataFrame(
-        {
-            "leaf": (found // variable.n_states + start).astype(np.uint32),
-            "state": (found % variable.n_states).astype(np.uint32),
-            "count": counts.astype(np.uint32),
-        }
-    )
-    nothing = pl.lit(None, pl.Float64)
     if places is None:
-        return table.with_columns(mean=nothing, squares=nothing)
+        return _TreeSums(found, counts, np.empty(0), np.empty(0))
     rows = np.flatnonzero(variable.interval[states])
     group, at = np.searchsorted(found, keys[rows]), places[rows]
     mean = np.bincount(group, at, len(found)) / counts
     # An empty bincount forgets that its weights were floats.
     squares = np.bincount(group, (at - mean[group]) ** 2, len(found)).astype(np.float64)
-    of_point = pl.Series(~variable.interval[found % variable.n_states])
-    return table.with_columns(mean=pl.Series(mean).set(of_point, None), squares=pl.Series(squares).set(of_point, None))
+    of_point = ~variable.interval[found % variable.n_states]
+    mean[of_point] = squares[of_point] = np.nan
+    return _TreeSums(found, counts, mean, squares)
 
 
 def _merge_tables(table: pl.DataFrame) -> pl.DataFrame:

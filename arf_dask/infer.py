@@ -14,8 +14,8 @@ from arf_dask.bundles import (
     Discrete,
     combine,
     find_bundles,
+    flag_ties,
     sample_rows,
-    tie,
 )
 from arf_dask.encode import column_tokens, encode_codes, line_places
 from arf_dask.errors import OptionError
@@ -68,14 +68,17 @@ def order_levels(schema: Schema, frame: pl.DataFrame) -> Schema:
 
 def find_gates(schema: Schema, buckets: list[Discrete]) -> tuple[int, ...]:
     """Variables whose missing rows differ from the others in some other variable, the most different first."""
-    strengths = {}
-    for number, variable in enumerate(schema.variables):
-        first_is_null = len(variable.columns) == 1 and variable.tokens[0, 0] == NULL and variable.n_states > 1
-        if not first_is_null or (variable.is_line and variable.first_bin == 0):
-            continue
-        missing = Discrete((buckets[number].ids == 0).astype(np.int32), 2)
-        others = [bucket for other, bucket in enumerate(buckets) if other != number]
-        strengths[number] = max((tie(missing, other) for other in others), default=0.0)
+    nullable = [
+        number
+        for number, v in enumerate(schema.variables)
+        if len(v.columns) == 1 and v.tokens[0, 0] == NULL and v.n_states > 1 and not (v.is_line and v.first_bin == 0)
+    ]
+    if not nullable:
+        return ()
+    ties = flag_ties(np.stack([buckets[number].ids == 0 for number in nullable], axis=1), buckets)
+    for place, number in enumerate(nullable):
+        ties[place, number] = 0.0
+    strengths = dict(zip(nullable, ties.max(axis=1), strict=True))
     strong = [number for number, strength in strengths.items() if strength >= GATE]
     return tuple(sorted(strong, key=lambda number: -strengths[number])[:MOST_GATES])
 

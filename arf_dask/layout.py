@@ -75,7 +75,7 @@ def assemble_tables(facts: Mapping[str, Any], files: Mapping[str, Arrays]) -> Ta
     variables = _take_variables(facts["variables"], files)
     trees = _take_trees(files["nodes.parquet"])
     return Tables(
-        Schema(columns, tuple(variables), facts["n_rows"]),
+        Schema(columns, tuple(variables), facts["n_rows"], tuple(facts["gates"])),
         trees,
         _take_leaves(files["leaves.parquet"], trees),
         _take_entries(variables, files),

@@ -24,6 +24,8 @@ def check_schema(schema: Schema) -> None:
     modelled = [i for i, column in enumerate(schema.columns) if column.kind in ("categorical", "numeric")]
     used = sorted(place for variable in schema.variables for place in variable.columns)
     require(used == modelled, FACTS, "variables must hold every modelled column exactly once")
+    fine = all(type(gate) is int and 0 <= gate < len(schema.variables) for gate in schema.gates)
+    require(fine, FACTS, "a gate that is no variable")
     for number, variable in enumerate(schema.variables):
         _check_variable(variable, schema, f"variable {number}")
 
@@ -81,7 +83,9 @@ def _check_points(column: Column, axis: Axis, where: str) -> None:
     points, exact = column.points, column.levels
     ascending = np.all(np.isfinite(points)) and np.all(np.diff(points) > 0)
     require(ascending, LEVELS, f"{where}: points that are not ascending numbers")
-    inside = np.all((points >= axis.low) & (points <= axis.high))
+    # A bound that vanishes beside huge values is moved inwards by one float, and a point may lie there.
+    lowest, highest = np.nextafter(axis.low, -np.inf), np.nextafter(axis.high, np.inf)
+    inside = np.all((points >= lowest) & (points <= highest))
     on_grid = not axis.grid or not np.any(points % 1)
     require(inside and on_grid, LEVELS, f"{where}: points outside the column's range or off its grid")
     whole = len(exact) == len(points) and exact.null_count() == 0 and exact.dtype == column.dtype

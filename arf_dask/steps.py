@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from arf_dask.axis import Axis
 from arf_dask.bins import halfway
-from arf_dask.bundles import Discrete, sample_rows
+from arf_dask.bundles import SAMPLE_ROWS, Discrete, sample_rows
 from arf_dask.seeds import Stage, generator
 
 Floats = NDArray[np.float64]
@@ -26,6 +26,7 @@ LEAST_ROWS = 40
 ROWS_PER_RUN = 2  # a monotone function needs little evidence,
 ROWS_PER_LOOSE_RUN = 5  # any other some more
 MOST_RUNS = 4_000
+MANY_PAIRS = 10_000  # of lines and columns, beyond which fewer rows are sampled
 FEWER = 4  # runs against those of shuffled rows
 LEAST_EXPECTED = 40  # runs that shuffled rows must have, so that few runs mean anything
 
@@ -45,26 +46,28 @@ def find_steps(lines: dict[int, Floats], targets: dict[int, Discrete], n_rows: i
     """
     if n_rows < LEAST_ROWS:
         return []
-    rows = sample_rows(n_rows)
-    sampled = {key: c.ids[rows] for key, c in targets.items() if 2 <= c.n_values <= n_rows // ROWS_PER_RUN}
-    rng = generator(0, Stage.SCHEMA, 2)
-    expected = {key: _n_runs(rng.permutation(ids)) for key, ids in sampled.items()}
+    usable = [key for key, c in targets.items() if 2 <= c.n_values <= n_rows // ROWS_PER_RUN]
+    if not usable or not lines:
+        return []
+    rows = sample_rows(n_rows, SAMPLE_ROWS if len(usable) * len(lines) <= MANY_PAIRS else SAMPLE_ROWS // 4)
+    sampled = np.stack([targets[key].ids[rows] for key in usable], axis=1)
+    expected = _n_runs(generator(0, Stage.SCHEMA, 2).permuted(sampled, axis=0))
     found: dict[int, Step] = {}
     for line, places in lines.items():
         order = np.argsort(places[rows], kind="stable")
         order = order[~np.isnan(places[rows][order])]
-        for target, ids in sampled.items():
-            if target in found or target == line or expected[target] < LEAST_EXPECTED:
-                continue
-            if _n_runs(ids[order]) * FEWER <= expected[target]:
+        few = (_n_runs(sampled[order]) * FEWER <= expected) & (expected >= LEAST_EXPECTED)
+        for target in (usable[place] for place in np.flatnonzero(few)):
+            if target != line and target not in found:
                 step = _verify(line, target, places, targets[target])
                 if step is not None:
                     found[target] = step
     return list(found.values())
 
 
-def _n_runs(ids: NDArray[np.int32]) -> int:
-    return 1 + int(np.count_nonzero(ids[1:] != ids[:-1]))
+def _n_runs(ids: NDArray[np.int32]) -> NDArray[np.int64]:
+    """Runs of equal values in every column."""
+    return 1 + np.count_nonzero(ids[1:] != ids[:-1], axis=0)
 
 
 def _verify(line: int, target: int, places: Floats, column: Discrete) -> Step | None:

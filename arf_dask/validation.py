@@ -10,11 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from arf_dask.facts import FACTS, require
-from arf_dask.forest import LEAF, Boxes, Ints, Tree, leaf_boxes
+from arf_dask.forest import LEAF, Ints, Tree
 from arf_dask.options import FAMILIES, SUPPORTS
 from arf_dask.schema import Floats, Variable
 from arf_dask.schema_checks import BINS, check_schema
-from arf_dask.tables import Entries, Tables, interval_bounds, value_edges
+from arf_dask.tables import Tables, interval_bounds, value_edges
 
 NODES, LEAVES, DISCRETE, CONTINUOUS = (f"{name}.parquet" for name in ("nodes", "leaves", "discrete", "continuous"))
 MOST_STRENGTH = 1_000_000  # rows' worth
@@ -31,7 +31,6 @@ def check_tables(tables: Tables) -> None:
     _check_leaves(tables)
     for number in range(len(tables.schema.variables)):
         _check_entries(tables, number)
-    for number in range(len(tables.trees)):
         _check_boxes(tables, number)
 
 
@@ -111,42 +110,33 @@ def _check_entries(tables: Tables, number: int) -> None:
     fine = bool(np.all(entries.rows > 0)) and np.array_equal(counts, tables.coverage)
     require(fine, DISCRETE, f"{where}: counts do not add up to the rows of every leaf")
     mu, sigma = entries.mu, entries.sigma
+    fine = len(mu) == len(sigma) == np.count_nonzero(variable.interval[entries.state])
+    require(fine, CONTINUOUS, f"{where}: needs a row for every interval in {DISCRETE}")
     require(np.all(np.isfinite(mu)), CONTINUOUS, f"{where}: a mu that is no finite number")
     require(np.all(sigma > 0), CONTINUOUS, f"{where}: a sigma that is not above zero")
     fine = tables.family != "uniform" or bool(np.all(np.isinf(sigma)))
     require(fine, CONTINUOUS, f"{where}: a sigma that is not infinite in the family 'uniform'")
 
 
-def _check_boxes(tables: Tables, tree: int) -> None:
+def _check_boxes(tables: Tables, number: int) -> None:
     """Nothing in a leaf lies outside its box, and every tree has seen the same rows."""
-    boxes = leaf_boxes(tables.trees[tree], tables.n_codes)
-    fine = np.all(boxes.low <= boxes.high)
-    require(fine, NODES, f"tree {tree}: a split that leaves nothing on one side")
-    start, stop = tables.starts[tree], tables.starts[tree + 1]
-    for number, entries in enumerate(tables.entries):
-        here = slice(*np.searchsorted(entries.leaf, [start, stop]))
-        leaf = entries.leaf[here].astype(np.int64) - start
-        of_interval = tables.schema.variables[number].interval[entries.state]
-        curves = slice(int(of_interval[: here.start].sum()), int(of_interval[: here.stop].sum()))
-        rest = (entries.state[here], entries.rows[here], entries.mu[curves], entries.sigma[curves])
-        part = Entries(leaf.astype(np.uint32), *rest)
-        _check_inside(tables, number, part, boxes, f"variable {number}, tree {tree}")
-        seen = np.concatenate([[0], np.cumsum(tables.histograms[number])])
-        room = seen[boxes.high[:, number] + 1] - seen[boxes.low[:, number]]
-        fine = np.all(room >= tables.coverage[start:stop])
-        require(fine, BINS, f"variable {number}: fewer rows than the leaves of tree {tree} hold")
-
-
-def _check_inside(tables: Tables, number: int, entries: Entries, boxes: Boxes, where: str) -> None:
-    variable, states = tables.schema.variables[number], entries.state.astype(np.int32)
-    low, high = boxes.low[entries.leaf, number], boxes.high[entries.leaf, number]
+    where, entries, variable = f"variable {number}", tables.entries[number], tables.schema.variables[number]
+    histogram, states = tables.histograms[number], entries.state.astype(np.int32)
+    low, high = (side[:, number].astype(np.int32) for side in tables.boxes)
+    require(np.all(low <= high), NODES, f"{where}: a split that leaves nothing on one side")
+    seen = np.concatenate([[0], np.cumsum(histogram)])
+    fine = bool(np.all(seen[high + 1] - seen[low] >= tables.coverage))
+    require(fine, BINS, f"{where}: fewer rows than a leaf holds")
+    low, high = low[entries.leaf], high[entries.leaf]
     inside = (variable.code_low[states] <= high) & (variable.code_high[states] >= low)
     require(np.all(inside), DISCRETE, f"{where}: a state outside the box of its leaf")
-    rows = np.bincount(states, entries.rows, variable.n_states)
-    fine = np.array_equal(rows, _state_rows(variable, tables.histograms[number]))
+    tree = np.searchsorted(tables.starts, entries.leaf, side="right") - 1
+    shape = (len(tables.trees), variable.n_states)
+    rows = np.bincount(tree * shape[1] + states, entries.rows, shape[0] * shape[1]).reshape(shape)
+    fine = bool(np.all(rows == _state_rows(variable, histogram)))
     require(fine, DISCRETE, f"{where}: counts of the states do not agree with the rows in {BINS}")
     if variable.is_line:
-        found = np.flatnonzero(variable.interval[states])
+        found = variable.interval[states]
         edges = value_edges(variable, tables.schema, tables.support)
         bounds = interval_bounds(variable, edges, states[found], low[found], high[found])
         _check_curves(entries.mu, entries.sigma, *bounds, where)
@@ -164,7 +154,8 @@ def _check_curves(mu: Floats, sigma: Floats, lower: Floats, upper: Floats, where
     outside = np.maximum(lower[bell] - mu, mu - upper[bell])
     fine = bool(np.all(outside <= 40 * sigma + 1e-12 * np.abs(mu)))
     require(fine, CONTINUOUS, f"{where}: a mu too far outside its bounds")
-    fine = bool(np.all((sigma >= 1e-12 * width) & (sigma <= 1e100)))
+    # On a grid sigma is at least 0.05, however wide the box; else at least 1e-9 widths.
+    fine = bool(np.all((sigma >= np.minimum(1e-12 * width, 0.01)) & (sigma <= 1e100)))
     require(fine, CONTINUOUS, f"{where}: a sigma too small or too large for its bounds")
 
 

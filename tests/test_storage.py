@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 import warnings
+from dataclasses import fields, is_dataclass
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +17,9 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from polars.testing.parametric import dataframes
 
 import arf_dask
 from arf_dask import facts, layout, schema_checks, storage, validation
@@ -218,17 +222,28 @@ def test_the_smallest_models_survive(tmp_path, frame):
     assert load(tmp_path / "m").sample(50, seed=3).equals(fitted.sample(50, seed=3), null_equal=True)
 
 
-def test_tables_options_and_rounds_are_equal(model, saved):
-    again = load(saved)
-    assert again.nodes.equals(model.nodes)
-    assert again.leaves.equals(model.leaves)
-    assert again.rounds.equals(model.rounds)
-    assert dict(again.options) == dict(model.options)
-    assert (again.family, again.support) == (model.family, model.support)
-    for ours, theirs in zip(again.entries, model.entries, strict=True):
-        for a, b in zip(ours, theirs, strict=True):
-            assert a.dtype == b.dtype
-            assert np.array_equal(a, b, equal_nan=a.dtype.kind == "f")
+def same(ours, theirs):
+    """Whether two parts of a model are equal to the last field, bit and type; fails on fields not stored."""
+    assert type(ours) is type(theirs) or isinstance(ours, list | tuple | dict), (type(ours), type(theirs))
+    if is_dataclass(ours):
+        assert all(same(getattr(ours, f.name), getattr(theirs, f.name)) for f in fields(ours)), ours
+    elif isinstance(ours, pl.Series):
+        assert ours.equals(theirs, check_dtypes=True)
+    elif isinstance(ours, np.ndarray):
+        assert ours.dtype == theirs.dtype
+        assert np.array_equal(ours, theirs)
+    elif isinstance(ours, list | tuple):
+        assert all(same(a, b) for a, b in zip(ours, theirs, strict=True))
+    else:
+        assert ours == theirs
+    return True
+
+
+def test_every_field_of_a_model_survives(model, saved):
+    assert same(load(saved), model)
+    assert load(saved).nodes.equals(model.nodes)
+    assert load(saved).leaves.equals(model.leaves)
+    assert load(saved).rounds.equals(model.rounds)
 
 
 def test_options_of_numpy_and_tuples_are_saved_as_plain_values(tmp_path):
@@ -618,6 +633,8 @@ EDITS = [
     (edited("columns", 5, "key", value={"kind": "sequence"}), "key shape"),
     (edited("columns", 5, "dtype", value=["Int64"]), "key shape of another type"),
     (edited("columns", 5, "dtype", value=["Date"]), "key shape of another type"),
+    (edited("gates", value=[99]), "a gate that is no variable"),
+    (edited("gates", value=["0"]), "a gate that is no variable"),
     (edited("variables", value=[]), "an unknown variable"),
     (edited("variables", 0, "columns", value=[]), "its columns are no numbers"),
     (edited("variables", 0, "columns", value=[9]), "every modelled column exactly once"),
@@ -721,7 +738,7 @@ TABLES = [
     (
         "bins.parquet",
         lambda t: t.with_columns(rows=pl.col("rows").reverse().over("variable")),
-        "discrete.parquet: variable 0, tree 0",
+        "bins.parquet: variable 0: fewer rows than a leaf holds",
     ),
     ("bins.parquet", lambda t: t.head(-1), "needs a row for every code"),
     ("bins.parquet", put("edge", 3, None), "edges or borders missing or out of place"),
@@ -796,6 +813,30 @@ def test_a_split_that_no_row_can_pass_is_refused(model, copy):
     threshold = int(tree.threshold[0]) + 1 if inside else 0
     change_table(copy, "nodes.parquet", put("threshold", again, threshold))
     refuses(copy, "nodes.parquet")
+
+
+def test_a_state_outside_the_box_of_its_leaf_is_refused(copy):
+    is_word = pl.col("variable") == 3
+    turned = pl.when(is_word).then(2 - pl.col("state").cast(pl.Int32)).otherwise("state").alias("state")
+    change_table(
+        copy, "discrete.parquet", lambda t: t.with_columns(turned).sort("variable", "leaf", "state").cast(t.schema)
+    )
+    refuses(copy, "discrete.parquet: variable 3: a state outside the box of its leaf")
+
+
+def test_states_that_other_trees_count_otherwise_are_refused(copy):
+    table = pl.read_parquet(copy / "discrete.parquet")
+    twice = (pl.col("variable") == 3) & (pl.col("leaf") == pl.col("leaf").shift(-1)) & (pl.col("count") > 1)
+    at = table.with_row_index("at").filter(twice)["at"][0]
+    moved = pl.when(pl.int_range(pl.len()) == at).then(-1).when(pl.int_range(pl.len()) == at + 1).then(1).otherwise(0)
+    change_table(copy, "discrete.parquet", lambda t: t.with_columns(count=pl.col("count") + moved))
+    refuses(copy, "discrete.parquet: variable 3: counts of the states do not agree with the rows in bins.parquet")
+
+
+def test_a_flat_curve_without_bounds_is_refused(tmp_path):
+    fit(pl.DataFrame({"x": np.random.default_rng(0).normal(size=300)}), support="open").save(tmp_path / "m")
+    change_table(tmp_path / "m", "continuous.parquet", lambda t: t.with_columns(sigma=pl.lit(float("inf"))))
+    refuses(tmp_path / "m", "continuous.parquet: variable 0: an infinite sigma without bounds")
 
 
 def test_a_tree_in_memory_with_a_cycle_is_not_saved(model, tmp_path):
@@ -923,3 +964,25 @@ def test_random_damage_is_refused_or_harmless(saved, copy, kind, seed):
         else:
             change_table(copy, file, lambda table: change_cells(rng, table))
         accepted_or_refused(copy)
+
+
+NUMBERS = [pl.Int8, pl.Int64, pl.UInt64, pl.Int128, pl.Float32, pl.Float64, pl.Decimal(38, 3)]
+TIMES = [pl.Date, pl.Time, pl.Duration("ms"), pl.Datetime("ns"), pl.Datetime("us", "Asia/Kathmandu")]
+LEVELS = [pl.Boolean, pl.String, pl.Categorical, pl.Enum(["a", "b", "c"]), pl.Null]
+
+
+@settings(max_examples=40, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@given(
+    frame=dataframes(
+        min_cols=1, max_cols=4, min_size=1, max_size=40, allowed_dtypes=[*NUMBERS, *TIMES, *LEVELS], allow_null=True
+    ),
+    support=st.sampled_from(["observed", "open"]),
+)
+def test_any_model_that_can_be_fitted_is_saved_and_loaded(tmp_path_factory, frame, support):
+    try:
+        fitted = fit(frame, trees=2, min_leaf=2, support=support)
+    except arf_dask.errors.ArfError:
+        return
+    path = tmp_path_factory.mktemp("any") / "m"
+    fitted.save(path)
+    assert same(load(path), fitted)
