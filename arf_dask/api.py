@@ -6,7 +6,7 @@ import logging
 import math
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import numpy as np
@@ -18,7 +18,7 @@ from arf_dask.cluster import Runner, Threads
 from arf_dask.encode import Codes, encode_codes, match_frame
 from arf_dask.errors import KeyColumnWarning, unknown_option
 from arf_dask.forde import summarise_one
-from arf_dask.forest import Ints, Tree, leaf_numbers
+from arf_dask.forest import Ints, Tree, leaf_numbers, prune, route
 from arf_dask.frames import take
 from arf_dask.infer import Bundles, infer_schema
 from arf_dask.model import Model, check_rows
@@ -114,14 +114,23 @@ def adversarial_forest(
 
 
 def forde(forest: AdversarialForest, data: Any, *, progress: bool | Report | None = None) -> Model:
-    """The paper's Alg. 2: the leaf parameters of a forest, from `data` (as a rule the data it was grown on)."""
+    """The paper's Alg. 2: the leaf parameters of a forest, from `data`.
+
+    As a rule these are the rows it was grown on; other rows make honest estimates, and leaves that hold too few of
+    them are pruned.
+    """
     frame = match_frame(take(data).frame, forest.schema)
     check_frame(frame)
     codes = encode_codes(frame, forest.schema)
     with progress_for(progress) as report:
         report.stage("rows to their leaves", len(forest.trees))
-        leaves = _route_all(forest.trees, codes, Threads(), report)
-        return _estimate(frame, forest, codes, leaves, report)
+        pruned = []
+        for found in Threads().map(_route_and_prune, (codes, forest.options.min_leaf), forest.trees):
+            pruned.append(found)
+            report.advance()
+        schema = replace(forest.schema, n_rows=frame.height)
+        estimated = replace(forest, schema=schema, trees=[tree for tree, _ in pruned])
+        return _estimate(frame, estimated, codes, [leaves for _, leaves in pruned], report)
 
 
 def forge(model: Model, n: int, *, seed: int | None = None, progress: bool | Report | None = None) -> pl.DataFrame:
@@ -207,6 +216,12 @@ def _route_all(trees: Sequence[Tree], codes: Codes, runner: Runner, report: Prog
         leaves.append(found)
         report.advance()
     return leaves
+
+
+def _route_and_prune(shared: tuple[Codes, int], tree: Tree) -> tuple[Tree, Ints]:
+    codes, min_leaf = shared
+    rows = np.ascontiguousarray(codes)
+    return prune(tree, route(tree, rows), rows, min_leaf)
 
 
 def _route_one(codes: Codes, tree: Tree) -> Ints:

@@ -67,7 +67,7 @@ def find_steps(lines: dict[int, Floats], targets: dict[int, Discrete], n_rows: i
 
 def _n_runs(ids: NDArray[np.int32]) -> NDArray[np.int64]:
     """Runs of equal values in every column."""
-    return 1 + np.count_nonzero(ids[1:] != ids[:-1], axis=0)
+    return np.asarray(1 + np.count_nonzero(ids[1:] != ids[:-1], axis=0))
 
 
 def _verify(line: int, target: int, places: Floats, column: Discrete) -> Step | None:

@@ -1,0 +1,54 @@
+"""The paper's three algorithms one by one."""
+
+import numpy as np
+import polars as pl
+import pytest
+from polars.testing import assert_frame_equal
+
+import arf_dask
+
+
+def table(n: int, seed: int) -> pl.DataFrame:
+    rng = np.random.default_rng(seed)
+    kind = rng.choice(["a", "b", "c"], n)
+    return pl.DataFrame({"kind": kind, "x": rng.normal(size=n) + (kind == "a") * 3, "n": rng.poisson(4, n)})
+
+
+def test_the_stages_one_by_one_give_the_model_that_fit_gives():
+    data = table(600, 0)
+    forest = arf_dask.adversarial_forest(data, trees=4, seed=5)
+    staged = arf_dask.forge(arf_dask.forde(forest, data), 500, seed=6)
+    assert_frame_equal(staged, arf_dask.fit(data, trees=4, seed=5).sample(500, seed=6))
+
+
+def test_honest_estimates_from_other_rows_hold_the_leaf_size_and_cover_everything():
+    forest = arf_dask.adversarial_forest(table(600, 0), trees=4, seed=5)
+    other = table(300, 1).filter(pl.col("x").is_between(-1.5, 4.5) & (pl.col("n") <= 8))
+    model = arf_dask.forde(forest, other)
+    assert model.leaves["rows"].min() >= 10
+    per_tree = model.leaves.group_by("tree").agg(pl.col("coverage").sum())
+    assert per_tree["coverage"].to_list() == pytest.approx([1.0] * 4)
+    assert model.sample(50, seed=0).schema == other.schema
+
+
+def test_data_with_other_columns_are_refused_with_all_their_names():
+    forest = arf_dask.adversarial_forest(table(100, 0), trees=2, seed=0)
+    with pytest.raises(arf_dask.DataError, match="'x', 'n'"):
+        arf_dask.forde(forest, pl.DataFrame({"kind": ["a"]}))
+    with pytest.raises(arf_dask.DataError, match="'n' is Float64, not Int64"):
+        arf_dask.forde(forest, table(50, 0).with_columns(pl.col("n").cast(pl.Float64)))
+
+
+def test_missing_ages_stay_with_the_guests():
+    rng = np.random.default_rng(0)
+    n = 4_000
+    guest = rng.random(n) < 0.3
+    missing = np.where(guest, rng.random(n) < 0.9, rng.random(n) < 0.05)
+    age = pl.Series(rng.integers(18, 80, n)).set(pl.Series(missing), None)
+    others = {f"x{i}": rng.normal(size=n) for i in range(6)}
+    data = pl.DataFrame({"guest": guest, "age": age, **others})
+    drawn = arf_dask.fit(data, seed=0).sample(20_000, seed=1)
+    for kind in (True, False):
+        real = data.filter(pl.col("guest") == kind)["age"].is_null().mean()
+        synthetic = drawn.filter(pl.col("guest") == kind)["age"].is_null().mean()
+        assert synthetic == pytest.approx(real, abs=0.02)
