@@ -47,9 +47,12 @@ def find_atoms(line: Line) -> Flags:
 def cut_bins(line: Line, atoms: Flags, *, grid: bool, most: int = MOST_BINS) -> Floats:
     """The inner edges of the bins, ascending: halfway between neighbours, at half-integers on a grid.
 
-    >>> line = Line(np.array([0.0, 1.0, 4.0]), np.array([9, 1, 1]))
+    Where only spikes lie beyond (a column of 0 or at least 500), the cut is at the outermost other value itself:
+    nothing is ever drawn in the gap.
+
+    >>> line = Line(np.array([0.0, 500.0, 504.0]), np.array([9, 1, 1]))
     >>> cut_bins(line, np.array([True, False, False]), grid=True)
-    array([0.5, 2.5])
+    array([499.5, 501.5])
     """
     if len(line.places) < 2:
         return np.empty(0)
@@ -57,7 +60,15 @@ def cut_bins(line: Line, atoms: Flags, *, grid: bool, most: int = MOST_BINS) -> 
     before = np.cumsum(rest) - rest
     quantile = (before * most) // max(int(rest.sum()), 1)
     starts = atoms[1:] | atoms[:-1] | (quantile[1:] != quantile[:-1])
-    return halfway(line.places[:-1][starts], line.places[1:][starts], grid=grid)
+    cuts = halfway(line.places[:-1], line.places[1:], grid=grid)
+    others = np.flatnonzero(~atoms)
+    if len(others) > 1:
+        first, last = others[0], others[-1]
+        if first > 0:
+            cuts[first - 1] = line.places[first] - (0.5 if grid else 0.0)
+        if last < len(cuts):
+            cuts[last] = line.places[last] + 0.5 if grid else np.nextafter(line.places[last], np.inf)
+    return np.asarray(cuts[starts])
 
 
 def halfway(left: Floats, right: Floats, *, grid: bool) -> Floats:

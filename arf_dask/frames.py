@@ -70,9 +70,10 @@ def _from_pandas(data: Any) -> pl.DataFrame:
     if twice:
         raise DataError(f"column {twice[0]!r} occurs more than once. Rename the columns first.")
     try:
-        return pl.from_pandas(data.set_axis(names, axis=1), nan_to_null=True)
+        frame: pl.DataFrame = pl.from_pandas(data.set_axis(names, axis=1), nan_to_null=True)
     except (pa.ArrowException, pl.exceptions.PolarsError) as error:
         raise DataError(f"the pandas frame cannot be read by Polars: {error}") from error
+    return frame
 
 
 def _to_pandas(frame: pl.DataFrame, like: Any) -> Any:

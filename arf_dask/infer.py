@@ -245,7 +245,7 @@ def _line(
     borders = [round_cuts(step.cuts, column.axis, column.dtype) for step in steps]
     segments = np.unique(np.concatenate([cuts, *borders]))
     edges = np.union1d(cut_bins(profile.line, atoms, grid=column.axis.grid), segments)
-    variable = _line_variable(column, place, edges, segments)
+    variable = _line_variable(column, place, edges, segments, profile.line.places[~atoms][[0, -1]])
     used: set[int] = set()
     for step in steps:
         tokens = _read_off(frame, columns, variable, place, step.target)
@@ -255,13 +255,17 @@ def _line(
     return variable, used
 
 
-def _line_variable(column: Column, place: int, edges: Floats, segments: Floats) -> Variable:
+def _line_variable(column: Column, place: int, edges: Floats, segments: Floats, between: Floats) -> Variable:
+    """Null, NaN, spikes, and the intervals of all that lies `between`: from the first to the last other value."""
     special = _empty_tokens(column)
     first_bin = len(special)
     at = first_bin + np.searchsorted(edges, column.points, side="right")
     borders = first_bin + np.searchsorted(edges, segments)
-    low = np.concatenate([np.arange(first_bin), at, [first_bin], borders + 1])
-    high = np.concatenate([np.arange(first_bin), at, borders, [first_bin + len(edges)]])
+    starts, ends = np.array([first_bin, *(borders + 1)]), np.array([*borders, first_bin + len(edges)])
+    outermost = first_bin + np.searchsorted(edges, between, side="right")
+    starts[0], ends[-1] = min(outermost[0], ends[0]), max(outermost[1], starts[-1])
+    low = np.concatenate([np.arange(first_bin), at, starts])
+    high = np.concatenate([np.arange(first_bin), at, ends])
     point_tokens = np.arange(FIRST_LEVEL, FIRST_LEVEL + len(column.points))
     tokens = np.concatenate([special, point_tokens, np.full(len(segments) + 1, column.between)]).astype(np.int32)
     interval = tokens == column.between

@@ -167,6 +167,8 @@ def _check_line_codes(variable: Variable, lead: Column, where: str) -> None:
     require(fine, STATES, f"{where}: a point outside its bin, or two in one")
     places = np.flatnonzero(variable.interval)
     ends = [*(first + np.searchsorted(edges, variable.segments)), first + len(edges)]
-    tiles = np.all(np.diff(places) == 1) and np.array_equal(high[places], ends)
-    tiles = tiles and np.array_equal(low[places], [first, *(high[places][:-1] + 1)])
+    # Beyond the first and the last there may be bins of spikes alone.
+    tiles = np.all(np.diff(places) == 1) and np.array_equal(high[places][:-1], ends[:-1])
+    tiles = tiles and np.array_equal(low[places][1:], high[places][:-1] + 1) and bool(np.all(low <= high))
+    tiles = tiles and (not len(places) or (low[places][0] >= first and high[places][-1] <= ends[-1]))
     require(tiles, STATES, f"{where}: intervals do not tile the codes")

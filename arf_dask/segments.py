@@ -22,6 +22,7 @@ MISFIT = 0.03  # largest distance of the two cumulative curves that is left alon
 SAMPLING = 1.4  # over what sampling alone gives: this, divided by the root of the rows
 MOST_SEGMENTS = 16
 LEAST_ROWS = 100  # of a piece that is cut
+WIDE_GAP = 0.15  # of a piece: an empty stretch in which it is cut first
 
 
 class _Binned(NamedTuple):
@@ -95,8 +96,23 @@ def _worst(pieces: list[_Piece], binned: dict[int, _Binned]) -> list[int | None]
         gap = np.abs(seen - curve)
         at = int(np.argmax(gap))
         off = gap[at] > MISFIT + SAMPLING / np.sqrt(rows[number])
-        result.append(piece.first + 1 + at if off else None)
+        result.append(_empty_stretch(piece, b) or piece.first + 1 + at if off else None)
     return result
+
+
+def _empty_stretch(piece: _Piece, b: _Binned) -> int | None:
+    """The edge inside the widest empty stretch of a piece, if it is wide and has rows on both sides.
+
+    Two humps are cut between them: where the curve is furthest off is at the foot of one.
+    """
+    widths = np.diff(b.edges[piece.first : piece.last + 1])
+    rows = b.rows[piece.first : piece.last]
+    # An edge lies halfway between neighbours, so an empty stretch widens the bins on both of its sides.
+    pairs = np.minimum(widths[:-1], widths[1:])
+    at = int(np.argmax(pairs))
+    before = rows[: at + 1].sum()
+    wide = 2 * pairs[at] > WIDE_GAP * widths.sum()
+    return piece.first + 1 + at if wide and min(before, rows.sum() - before) >= LEAST_ROWS / 2 else None
 
 
 def _moments(piece: _Piece, b: _Binned) -> tuple[float, float, float]:

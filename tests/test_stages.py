@@ -52,3 +52,21 @@ def test_missing_ages_stay_with_the_guests():
         real = data.filter(pl.col("guest") == kind)["age"].is_null().mean()
         synthetic = drawn.filter(pl.col("guest") == kind)["age"].is_null().mean()
         assert synthetic == pytest.approx(real, abs=0.02)
+
+
+@pytest.mark.parametrize("grid", [False, True])
+def test_nothing_is_drawn_between_a_spike_and_the_other_values(grid):
+    rng = np.random.default_rng(0)
+    amount = np.where(rng.random(3_000) < 0.6, 0, 500 + rng.exponential(200, 3_000))
+    data = pl.DataFrame({"amount": amount.astype(np.int64) if grid else amount, "x": rng.normal(size=3_000)})
+    drawn = arf_dask.fit(data, seed=0).sample(50_000, seed=1)["amount"]
+    smallest = data["amount"].filter(data["amount"] > 0).min()
+    assert drawn.filter((drawn > 0) & (drawn < smallest)).len() == 0
+    assert drawn.max() <= data["amount"].max()
+
+
+def test_two_humps_stay_apart():
+    rng = np.random.default_rng(0)
+    data = pl.DataFrame({"x": np.concatenate([rng.normal(0, 1, 1_000), rng.normal(20, 1, 1_000)])})
+    drawn = arf_dask.fit(data, seed=0).sample(20_000, seed=1)["x"]
+    assert drawn.is_between(5, 15).mean() < 0.001
