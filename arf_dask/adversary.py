@@ -60,6 +60,7 @@ def train(codes: Codes, training: Training, runner: Runner, report: Progress, ga
     top = gate_tree(codes, gates)
     strata = leaf_numbers(top, codes)
     synthetic = draw_independent(codes, generator(training.seed, Stage.MARGINAL_DRAW), strata)
+    report.stage("round 0", training.trees)
     grown, accuracy = _grow_forest(codes, synthetic, training, 0, runner, report, top)
     rounds = [Round(0, accuracy, _n_leaves(grown))]
     kept = _prune_forest(grown, codes, training, runner, rounds)
@@ -67,6 +68,8 @@ def train(codes: Codes, training: Training, runner: Runner, report: Progress, ga
         if accuracy <= limit:
             break
         synthetic = draw_from_leaves(codes, kept.leaves, generator(training.seed, Stage.LEAF_DRAW, number))
+        report.stage(f"round {number}", training.trees)
+        report.advance(0, accuracy=accuracy)  # of the round before, until this one has its own
         grown, new_accuracy = _grow_forest(codes, synthetic, training, number, runner, report, top)
         rounds.append(Round(number, new_accuracy, _n_leaves(grown)))
         # The discriminator that fails, or does no worse than before, has nothing to add: keep its generator.
@@ -162,7 +165,6 @@ def _grow_forest(
 ) -> tuple[list[_Grown], float]:
     n = len(codes)
     context = _Context(top, _branches(codes, synthetic, top), n, training, number)
-    report.stage(f"round {number}", training.trees)
     votes, voters = np.zeros(2 * n, dtype=np.float32), np.zeros(2 * n, dtype=np.int32)
     forest = []
     for tree, result in enumerate(runner.map(grow_one, context, range(training.trees))):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import math
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
@@ -181,8 +181,10 @@ def _train(
     frame: pl.DataFrame, options: Options, seed: int, report: Progress
 ) -> tuple[AdversarialForest, Codes, list[Ints]]:
     options.check_against(frame.columns)
+    report.stage("columns", frame.width)
     schema = infer_schema(frame, kinds=options.columns, keys=options.keys, bundles=options.bundles)
     _tell_findings(schema, options)
+    report.advance(frame.width, bundles=len(schema.bundles), keys=len(schema.keys))
     codes = encode_codes(frame, schema)
     rows = training_rows(frame.height, options.rows_per_tree, seed)
     shown = codes if rows is None else np.asfortranarray(codes[rows])
@@ -231,10 +233,9 @@ def _route_one(codes: Codes, tree: Tree) -> Ints:
 def _estimate(
     frame: pl.DataFrame, forest: AdversarialForest, codes: Codes, leaves: Sequence[Ints], report: Progress
 ) -> Model:
-    report.stage("leaf parameters", 1)
-    starts = tree_starts(forest.trees)
+    report.stage("leaf parameters", len(forest.schema.variables))
     tables = finish(
-        (summarise_one(frame, forest.schema, codes, leaves, starts, j) for j in range(len(forest.schema.variables))),
+        _sums(frame, forest.schema, codes, leaves, tree_starts(forest.trees), report),
         forest.schema,
         forest.trees,
         _histograms(codes, forest.schema),
@@ -243,8 +244,16 @@ def _estimate(
         rounds=forest.rounds,
         options={**forest.options.as_dict(), "seed": forest.seed},
     )
-    report.advance()
     return Model.of(tables)
+
+
+def _sums(
+    frame: pl.DataFrame, schema: Schema, codes: Codes, leaves: Sequence[Ints], starts: Ints, report: Progress
+) -> Iterator[pl.DataFrame]:
+    """The sums of one variable after the other, so that they need not be held together."""
+    for number in range(len(schema.variables)):
+        yield summarise_one(frame, schema, codes, leaves, starts, number)
+        report.advance()
 
 
 def _training(options: Options, n_variables: int, seed: int) -> Training:

@@ -24,6 +24,7 @@ Flags = NDArray[np.bool_]
 Kind = Literal["categorical", "numeric", "key", "empty"]
 
 NULL, NAN, FIRST_LEVEL = 0, 1, 2
+SHOWN = 60  # columns that a schema prints
 
 
 @dataclass(frozen=True, eq=False)
@@ -143,5 +144,15 @@ class Schema:
         return pl.DataFrame(rows, schema_overrides=kinds)
 
     def __repr__(self) -> str:
-        with pl.Config(tbl_rows=60, tbl_hide_dataframe_shape=True, fmt_str_lengths=40):
-            return f"Schema of {len(self.columns)} columns, {len(self.variables)} variables\n{self.describe()}"
+        lines = [f"Schema: {len(self.columns)} columns as {len(self.variables)} variables, {self.n_rows:,} rows"]
+        table = self.describe().drop("bundle").head(SHOWN)
+        cells = [table.columns, *([str(cell) for cell in row] for row in table.rows())]
+        widths = [min(max(len(row[i]) for row in cells), 40) for i in range(table.width)]
+        lines += ["  " + "  ".join(c[:w].ljust(w) for c, w in zip(row, widths, strict=True)).rstrip() for row in cells]
+        if len(self.columns) > SHOWN:
+            lines.append(f"  ... and {len(self.columns) - SHOWN} more: describe() has them all")
+        lines += ["modelled together: " + " + ".join(names) for names in self.bundles]
+        if self.gates:
+            first = [self.columns[self.variables[gate].columns[0]].name for gate in self.gates]
+            lines.append("missing or known is split on first: " + ", ".join(first))
+        return "\n".join(lines)

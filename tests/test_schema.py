@@ -167,7 +167,14 @@ def test_the_description_has_a_row_per_column():
         schema_overrides={"bundle": pl.List(pl.String)},
     )
     assert_frame_equal(schema.describe(), expected)
-    assert "3 columns, 2 variables" in repr(schema)
+    assert repr(schema).splitlines() == [
+        "Schema: 3 columns as 2 variables, 40 rows",
+        "  column  dtype    kind         points  intervals  nulls",
+        "  a       Int64    numeric      2       0          0",
+        "  c       String   categorical  2       0          0",
+        "  d       Float64  numeric      0       1          1",
+        "modelled together: a + c",
+    ]
 
 
 @pytest.mark.parametrize("name", ["y", "tree", "leaf", "count", "", " ", "a.b", "🦜", "text", "value", "len", "^x.*$"])
