@@ -21,6 +21,9 @@ from arf_dask.seeds import Stage, generator
 
 logger = logging.getLogger(__name__)
 
+LEAST_AHEAD = 5  # trees grown before asking whether a discriminator fails,
+CLEARLY = 0.02  # by this much below the accuracy that ends the loop
+
 
 class Training(NamedTuple):
     """How the trees are grown."""
@@ -39,7 +42,7 @@ class Round(NamedTuple):
 
     round: int
     accuracy: float  # out-of-bag accuracy in telling real from synthetic
-    leaves: int  # of the forest grown in this round, before pruning
+    leaves: int  # of the trees grown in this round, before pruning
 
 
 class Forest(NamedTuple):
@@ -166,15 +169,26 @@ def _grow_forest(
     n = len(codes)
     context = _Context(top, _branches(codes, synthetic, top), n, training, number)
     votes, voters = np.zeros(2 * n, dtype=np.float32), np.zeros(2 * n, dtype=np.int32)
-    forest = []
-    for tree, result in enumerate(runner.map(grow_one, context, range(training.trees))):
-        votes += np.where(result.unused, result.votes, np.float32(0))
-        voters += result.unused
-        forest.append(result.grown)
-        report.advance(tree=tree + 1)
-    accuracy = out_of_bag_accuracy(votes, voters, np.repeat(np.array([1, 0], dtype=np.int8), n))
+    is_real = np.repeat(np.array([1, 0], dtype=np.int8), n)
+    forest: list[_Grown] = []
+    accuracy = 0.5
+    for trees in _batches(training.trees, number):
+        for tree, result in zip(trees, runner.map(grow_one, context, trees), strict=True):
+            votes += np.where(result.unused, result.votes, np.float32(0))
+            voters += result.unused
+            forest.append(result.grown)
+            report.advance(tree=tree + 1)
+        accuracy = out_of_bag_accuracy(votes, voters, is_real)
+        if accuracy <= 0.5 + training.tolerance - CLEARLY:
+            break  # a discriminator that fails is thrown away: its other trees need not be grown
     report.advance(0, accuracy=accuracy)
     return forest, accuracy
+
+
+def _batches(trees: int, number: int) -> list[range]:
+    """The trees of a round, in one go, or with a few ahead where the forest is only kept if it can still tell."""
+    ahead = max(LEAST_AHEAD, trees // 4)
+    return [range(trees)] if number == 0 or ahead >= trees else [range(ahead), range(ahead, trees)]
 
 
 def _branches(codes: Codes, synthetic: Codes, top: Tree) -> list[_Branch]:

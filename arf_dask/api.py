@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import math
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
@@ -23,15 +23,16 @@ from arf_dask.frames import take
 from arf_dask.infer import Bundles, infer_schema
 from arf_dask.model import Model, check_rows
 from arf_dask.options import Options
-from arf_dask.parameters import finish
+from arf_dask.parameters import complete, fit_entries, outline
 from arf_dask.profile import check_frame
 from arf_dask.progress import Progress, Report, progress_for
 from arf_dask.schema import Schema
 from arf_dask.seeds import Stage, entropy, generator
-from arf_dask.tables import Counts
+from arf_dask.tables import Entries, Tables
 
 logger = logging.getLogger(__name__)
 
+SMALL_SUMS = 20_000_000  # rows times trees up to which the sums of several variables are held at once
 TRAINING_ROWS = 250_000  # rows that trees are grown on at most, unless rows_per_tree asks for more
 
 
@@ -172,11 +173,6 @@ def _options(**given: Any) -> Options:
     return options
 
 
-def tree_starts(trees: Sequence[Tree]) -> Ints:
-    """Per tree: the number of its first leaf among all; one more at the end."""
-    return np.concatenate([[0], np.cumsum([int((tree.left < 0).sum()) for tree in trees])]).astype(np.int32)
-
-
 def _train(
     frame: pl.DataFrame, options: Options, seed: int, report: Progress
 ) -> tuple[AdversarialForest, Codes, list[Ints]]:
@@ -233,27 +229,30 @@ def _route_one(codes: Codes, tree: Tree) -> Ints:
 def _estimate(
     frame: pl.DataFrame, forest: AdversarialForest, codes: Codes, leaves: Sequence[Ints], report: Progress
 ) -> Model:
-    report.stage("leaf parameters", len(forest.schema.variables))
-    tables = finish(
-        _sums(frame, forest.schema, codes, leaves, tree_starts(forest.trees), report),
-        forest.schema,
+    schema = forest.schema
+    report.stage("leaf parameters", len(schema.variables))
+    tables = outline(
+        schema,
         forest.trees,
-        _histograms(codes, forest.schema),
+        [np.bincount(codes[:, j], minlength=v.n_codes) for j, v in enumerate(schema.variables)],
         family=forest.options.family,
         support=forest.options.support,
         rounds=forest.rounds,
         options={**forest.options.as_dict(), "seed": forest.seed},
     )
-    return Model.of(tables)
-
-
-def _sums(
-    frame: pl.DataFrame, schema: Schema, codes: Codes, leaves: Sequence[Ints], starts: Ints, report: Progress
-) -> Iterator[pl.DataFrame]:
-    """The sums of one variable after the other, so that they need not be held together."""
-    for number in range(len(schema.variables)):
-        yield summarise_one(frame, schema, codes, leaves, starts, number)
+    entries = []
+    tables.boxes  # noqa: B018: found once here, not by every thread
+    # Sums of several variables are held at once only where they are small.
+    runner = Threads() if frame.height * len(leaves) <= SMALL_SUMS else Threads(1)
+    for found in runner.map(_fit_one, (tables, frame, codes, leaves), range(len(schema.variables))):
+        entries.append(found)
         report.advance()
+    return Model.of(complete(tables, entries))
+
+
+def _fit_one(shared: tuple[Tables, pl.DataFrame, Codes, Sequence[Ints]], number: int) -> Entries:
+    tables, frame, codes, leaves = shared
+    return fit_entries(tables, number, summarise_one(frame, tables.schema, codes, leaves, tables.starts, number))
 
 
 def _training(options: Options, n_variables: int, seed: int) -> Training:
@@ -269,10 +268,6 @@ def _training(options: Options, n_variables: int, seed: int) -> Training:
         options.rows_per_tree,
         seed,
     )
-
-
-def _histograms(codes: Codes, schema: Schema) -> list[Counts]:
-    return [np.bincount(codes[:, j], minlength=v.n_codes) for j, v in enumerate(schema.variables)]
 
 
 def _tell_findings(schema: Schema, options: Options) -> None:

@@ -32,7 +32,7 @@ LOOSE_ROWS = 50  # rows per combination of such a bundle
 SMALL = 32  # columns with at most so many values are screened by one matrix product
 MOST_LARGE = 40  # columns with more values that are screened pair by pair
 EVIDENCE = 25.0  # nats against "by chance" that a function needs
-PARENTS = 6  # columns considered as arguments of a function of several
+PARENTS = 6  # columns considered as arguments of a function (the first 4 for three at a time)
 
 
 class Discrete(NamedTuple):
@@ -294,7 +294,7 @@ def _join_functions(groups: _Groups, sampled: dict[int, Discrete], pairs: list[P
             strengths[pair.second][pair.first] = pair.strength
     for target, near in strengths.items():
         parents = sorted(near, key=lambda key: (-near[key], key))[:PARENTS]
-        for some in (some for size in (1, 2, 3) for some in combinations(parents, size)):
+        for some in (some for size, most in ((1, 6), (2, 6), (3, 4)) for some in combinations(parents[:most], size)):
             if all(groups.group_of[key] == groups.group_of[target] for key in some):
                 continue
             if _is_function(target, some, sampled) and _is_function(target, some, groups.columns):

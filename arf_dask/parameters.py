@@ -42,15 +42,47 @@ def finish(
     options: Mapping[str, object],
 ) -> Tables:
     """The model's tables (Alg. 2, after the sums), one variable after the other."""
+    frame = outline(schema, trees, histograms, family=family, support=support, rounds=rounds, options=options)
+    return complete(frame, [fit_entries(frame, number, table) for number, table in enumerate(sums)])
+
+
+def outline(
+    schema: Schema,
+    trees: Sequence[Tree],
+    histograms: Sequence[Counts],
+    *,
+    family: str,
+    support: str,
+    rounds: Sequence[Round],
+    options: Mapping[str, object],
+) -> Tables:
+    """The model's tables before any leaf is known: what `fit_entries` needs of them."""
     support = "observed" if family == "uniform" else support  # a uniform has no tails
-    histograms = list(histograms)
-    coverage = _coverage(trees, schema)
     strengths = np.array([STRENGTH if v.n_states > 1 else 0.0 for v in schema.variables])
-    tables = Tables(schema, trees, coverage, (), histograms, strengths, family, support, rounds, options)
-    entries = tuple(_entries(tables, number, table) for number, table in enumerate(sums))
-    if entries:
-        coverage = np.bincount(entries[0].leaf, entries[0].rows, tables.n_leaves).astype(np.int64)
-    return replace(tables, coverage=coverage, entries=entries)
+    # All rows in every leaf: right for trees of one leaf, the only ones where nothing is modelled.
+    coverage = np.full(sum(int((t.left < 0).sum()) for t in trees), schema.n_rows, dtype=np.int64)
+    return Tables(schema, trees, coverage, (), list(histograms), strengths, family, support, rounds, options)
+
+
+def fit_entries(tables: Tables, number: int, table: pl.DataFrame) -> Entries:
+    """The entries of one variable from its sums, in as little memory as they need."""
+    variable = tables.schema.variables[number]
+    rows = table["count"].to_numpy()
+    state = table["state"].to_numpy().astype(smallest_unsigned(variable.n_states))
+    rows = rows.astype(smallest_unsigned(int(rows.max(initial=1))))
+    bare = Entries(table["leaf"].to_numpy().copy(), state, rows, np.empty(0), np.empty(0))
+    if not variable.interval.any():
+        return bare
+    mu, sigma = _fit_intervals(tables, number, table.filter(pl.col("mean").is_not_null()))
+    return bare._replace(mu=mu, sigma=sigma)
+
+
+def complete(tables: Tables, entries: Sequence[Entries]) -> Tables:
+    """The outline with the leaves' entries of every variable."""
+    if not entries:
+        return tables
+    coverage = np.bincount(entries[0].leaf, entries[0].rows, tables.n_leaves).astype(np.int64)
+    return replace(tables, coverage=coverage, entries=tuple(entries))
 
 
 def entry_bounds(tables: Tables, number: int, leaf: NDArray[np.uint32], state: NDArray[np.integer]) -> Bounds:
@@ -74,24 +106,6 @@ def least_variance(mean: Floats, count: Floats, edges: Floats, lower: Floats, up
     right = edges[np.clip(bin_ + reach, 0, len(edges) - 1)]
     width = np.minimum(right, upper) - np.maximum(left, lower)
     return np.asarray(np.maximum(width, 1e-150) ** 2 / 12)
-
-
-def _coverage(trees: Sequence[Tree], schema: Schema) -> Counts:
-    """All rows in every leaf: right for trees of one leaf, the only ones where nothing is modelled."""
-    return np.full(sum(int((t.left < 0).sum()) for t in trees), schema.n_rows, dtype=np.int64)
-
-
-def _entries(tables: Tables, number: int, table: pl.DataFrame) -> Entries:
-    """The entries of one variable, in as little memory as they need."""
-    variable = tables.schema.variables[number]
-    rows = table["count"].to_numpy()
-    state = table["state"].to_numpy().astype(smallest_unsigned(variable.n_states))
-    rows = rows.astype(smallest_unsigned(int(rows.max(initial=1))))
-    bare = Entries(table["leaf"].to_numpy().copy(), state, rows, np.empty(0), np.empty(0))
-    if not variable.interval.any():
-        return bare
-    mu, sigma = _fit_intervals(tables, number, table.filter(pl.col("mean").is_not_null()))
-    return bare._replace(mu=mu, sigma=sigma)
 
 
 def _fit_intervals(tables: Tables, number: int, table: pl.DataFrame) -> tuple[Floats, Floats]:
