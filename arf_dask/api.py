@@ -241,7 +241,7 @@ def _estimate(
         options={**forest.options.as_dict(), "seed": forest.seed},
     )
     entries = []
-    tables.boxes  # noqa: B018: found once here, not by every thread
+    _ = tables.boxes  # found once here, not by every thread
     # Sums of several variables are held at once only where they are small.
     runner = Threads() if frame.height * len(leaves) <= SMALL_SUMS else Threads(1)
     for found in runner.map(_fit_one, (tables, frame, codes, leaves), range(len(schema.variables))):

@@ -173,7 +173,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument(
         "--later-rounds",
         choices=["shuffle", "sample"],
-        default="shuffle",
+        default="sample",
         help="synthetic rows of scikit-learn's later forests: shuffled columns, or drawn by the model",
     )
     parser.add_argument("--rows", type=int, default=1_000_000, help="rows to draw")
