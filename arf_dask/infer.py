@@ -17,7 +17,7 @@ from arf_dask.bundles import (
     flag_ties,
     sample_rows,
 )
-from arf_dask.encode import column_tokens, encode_codes, line_places
+from arf_dask.encode import column_tokens, encode_codes, encode_states, line_places
 from arf_dask.errors import OptionError
 from arf_dask.keys import learn_key
 from arf_dask.order import level_scores
@@ -285,8 +285,6 @@ def _read_off(
     frame: pl.DataFrame, columns: tuple[Column, ...], variable: Variable, place: int, target: int
 ) -> Ints | None:
     """The target's token in every state of the line, or None where a state holds two."""
-    from arf_dask.encode import encode_states
-
     states, _ = encode_states(frame, Schema(columns, (variable,), frame.height), 0)
     tokens = column_tokens(frame[columns[target].name], columns[target])
     of_state = np.full(variable.n_states, -1, dtype=np.int32)

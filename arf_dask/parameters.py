@@ -30,20 +30,9 @@ class Bounds(NamedTuple):
     upper: Floats
 
 
-def finish(
-    sums: Iterable[pl.DataFrame],
-    schema: Schema,
-    trees: Sequence[Tree],
-    histograms: Sequence[Counts],
-    *,
-    family: str,
-    support: str,
-    rounds: Sequence[Round],
-    options: Mapping[str, object],
-) -> Tables:
-    """The model's tables (Alg. 2, after the sums), one variable after the other."""
-    frame = outline(schema, trees, histograms, family=family, support=support, rounds=rounds, options=options)
-    return complete(frame, [fit_entries(frame, number, table) for number, table in enumerate(sums)])
+def finish(tables: Tables, sums: Iterable[pl.DataFrame]) -> Tables:
+    """The model (Alg. 2, after the sums) from its outline, one variable after the other."""
+    return complete(tables, [fit_entries(tables, number, table) for number, table in enumerate(sums)])
 
 
 def outline(

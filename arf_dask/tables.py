@@ -12,7 +12,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from arf_dask.adversary import Round
-from arf_dask.forest import Boxes, Ints, Tree, leaf_boxes, leaf_nodes
+from arf_dask.forest import Boxes, Ints, Tree, depth_levels, leaf_boxes, leaf_nodes
 from arf_dask.schema import Floats, Schema, Variable
 
 Counts = NDArray[np.int64]
@@ -130,7 +130,7 @@ def parent_ranges(tree: Tree) -> tuple[Ints, Ints, Ints]:
     parent[tree.left[inner]] = parent[tree.right[inner]] = inner
     # Preorder: the subtree of a node ends where its right sibling begins, or with its parent's.
     end = np.full(n_nodes, n_nodes, dtype=np.int64)
-    for node in _by_depth(tree):
+    for node in depth_levels(tree):
         below = node[tree.left[node] >= 0]
         end[tree.left[below]] = tree.right[below]
         end[tree.right[below]] = end[below]
@@ -158,12 +158,6 @@ def interval_bounds(variable: Variable, edges: Floats, states: Ints, low: Ints, 
     first = np.maximum(low, variable.code_low[states]) - variable.first_bin
     last = np.minimum(high, variable.code_high[states]) - variable.first_bin
     return edges[np.clip(first, 0, len(edges) - 2)], edges[np.clip(last, 0, len(edges) - 2) + 1]
-
-
-def _by_depth(tree: Tree) -> list[Ints]:
-    from arf_dask.forest import depth_levels
-
-    return depth_levels(tree)
 
 
 def _node_table(number: int, tree: Tree) -> pl.DataFrame:

@@ -6,6 +6,10 @@ import pytest
 from polars.testing import assert_frame_equal
 
 import arf_dask
+from arf_dask.encode import encode_codes
+from arf_dask.forde import merge, summarise
+from arf_dask.forest import leaf_numbers
+from arf_dask.parameters import finish, outline
 
 
 def table(n: int, seed: int) -> pl.DataFrame:
@@ -70,3 +74,22 @@ def test_two_humps_stay_apart():
     data = pl.DataFrame({"x": np.concatenate([rng.normal(0, 1, 1_000), rng.normal(20, 1, 1_000)])})
     drawn = arf_dask.fit(data, seed=0).sample(20_000, seed=1)["x"]
     assert drawn.is_between(5, 15).mean() < 0.001
+
+
+def test_a_model_from_merged_parts_is_the_model_from_the_whole():
+    data = table(600, 0)
+    forest = arf_dask.adversarial_forest(data, trees=3, seed=1)
+    codes = encode_codes(data, forest.schema)
+    leaves = [leaf_numbers(tree, codes) for tree in forest.trees]
+    histograms = [np.bincount(codes[:, j], minlength=v.n_codes) for j, v in enumerate(forest.schema.variables)]
+    about = {"family": "truncnorm", "support": "observed", "rounds": forest.rounds, "options": {}}
+    empty = outline(forest.schema, forest.trees, histograms, **about)
+
+    def sums(rows):
+        return summarise(data[rows], forest.schema, codes[rows], [leaf[rows] for leaf in leaves], empty.starts)
+
+    whole = finish(empty, sums(np.arange(600)))
+    parts = finish(empty, merge([sums(np.arange(400, 600)), sums(np.arange(0, 1)), sums(np.arange(1, 400))]))
+    for one, other in zip(whole.entries, parts.entries, strict=True):
+        for a, b in zip(one, other, strict=True):
+            np.testing.assert_allclose(a, b, rtol=1e-9)
