@@ -23,7 +23,7 @@ from arf_dask.frames import take
 from arf_dask.infer import Bundles, infer_schema
 from arf_dask.model import Model, check_rows
 from arf_dask.options import Options
-from arf_dask.parameters import complete, fit_entries, outline
+from arf_dask.parameters import complete, fit_entries, join_entries, outline
 from arf_dask.profile import check_frame
 from arf_dask.progress import Progress, Report, progress_for
 from arf_dask.schema import Schema
@@ -32,7 +32,7 @@ from arf_dask.tables import Entries, Tables
 
 logger = logging.getLogger(__name__)
 
-SMALL_SUMS = 20_000_000  # rows times trees up to which the sums of several variables are held at once
+SMALL_SUMS = 2_000_000  # rows times trees whose sums are held at once
 TRAINING_ROWS = 250_000  # rows that trees are grown on at most, unless rows_per_tree asks for more
 
 
@@ -242,7 +242,6 @@ def _estimate(
     )
     entries = []
     _ = tables.boxes  # found once here, not by every thread
-    # Sums of several variables are held at once only where they are small.
     runner = Threads() if frame.height * len(leaves) <= SMALL_SUMS else Threads(1)
     for found in runner.map(_fit_one, (tables, frame, codes, leaves), range(len(schema.variables))):
         entries.append(found)
@@ -251,8 +250,16 @@ def _estimate(
 
 
 def _fit_one(shared: tuple[Tables, pl.DataFrame, Codes, Sequence[Ints]], number: int) -> Entries:
+    """The entries of one variable, from the sums of a few trees at a time."""
     tables, frame, codes, leaves = shared
-    return fit_entries(tables, number, summarise_one(frame, tables.schema, codes, leaves, tables.starts, number))
+    at_once = max(1, SMALL_SUMS // max(frame.height, 1))
+    parts = []
+    for first in range(0, len(leaves), at_once):
+        trees = slice(first, first + at_once)
+        starts = tables.starts[first : first + at_once + 1]
+        table = summarise_one(frame, tables.schema, codes, leaves[trees], starts, number)
+        parts.append(fit_entries(tables, number, table))
+    return join_entries(parts)
 
 
 def _training(options: Options, n_variables: int, seed: int) -> Training:

@@ -66,6 +66,13 @@ def fit_entries(tables: Tables, number: int, table: pl.DataFrame) -> Entries:
     return bare._replace(mu=mu, sigma=sigma)
 
 
+def join_entries(parts: Sequence[Entries]) -> Entries:
+    """The entries of several groups of trees, in their order."""
+    if len(parts) == 1:
+        return parts[0]
+    return Entries(*(np.concatenate(some) for some in zip(*parts, strict=True)))
+
+
 def complete(tables: Tables, entries: Sequence[Entries]) -> Tables:
     """The outline with the leaves' entries of every variable."""
     if not entries:
