@@ -53,11 +53,12 @@ def _variable(
     rows = np.flatnonzero((states >= 0) & variable.interval[states])
     entries = tables.entries[number]
     key = (leaf[rows] + np.int64(tables.starts[tree])) * variable.n_states + states[rows]
-    a, b = np.searchsorted(entries.leaf, tables.starts[tree : tree + 2])
+    here, entry_leaf = entries.of_leaves(*tables.starts[tree : tree + 2])
+    a, b = here.start, here.stop
     of_interval = variable.interval[entries.state]
     skipped = int(of_interval[:a].sum())
     some = a + np.flatnonzero(of_interval[a:b])
-    keys = entries.leaf[some].astype(np.int64) * variable.n_states + entries.state[some]
+    keys = (entry_leaf[some - a] + np.int64(tables.starts[tree])) * variable.n_states + entries.state[some]
     found = np.minimum(np.searchsorted(keys, key), max(len(keys) - 1, 0))
     known = keys[found] == key if len(keys) else np.zeros(len(key), dtype=bool)
     low, high = around.boxes.low[leaf[rows], number], around.boxes.high[leaf[rows], number]

@@ -18,7 +18,7 @@ from arf_dask.adversary import Round
 from arf_dask.facts import FACTS, level_values, require, take_column, take_facts
 from arf_dask.forest import LEAF, Ints, Tree
 from arf_dask.schema import Column, Floats, Schema, Variable
-from arf_dask.tables import Entries, Tables, smallest_unsigned
+from arf_dask.tables import Entries, Tables, first_entries, smallest_unsigned
 from arf_dask.validation import preorder_children
 
 Arrays = Mapping[str, NDArray[Any]]  # the columns of one file
@@ -78,7 +78,7 @@ def assemble_tables(facts: Mapping[str, Any], files: Mapping[str, Arrays]) -> Ta
         Schema(columns, tuple(variables), facts["n_rows"], tuple(facts["gates"])),
         trees,
         _take_leaves(files["leaves.parquet"], trees),
-        _take_entries(variables, files),
+        _take_entries(variables, files, sum(int((tree.left == LEAF).sum()) for tree in trees)),
         _take_histograms(len(variables), files["bins.parquet"]),
         np.array([variable["strength"] for variable in facts["variables"]], dtype=np.float64),
         facts["family"],
@@ -132,7 +132,7 @@ def _leaf_table(tables: Tables) -> Any:
 
 
 def _discrete_table(number: int, entries: Entries) -> Any:
-    variable = np.full(len(entries.leaf), number)
+    variable = np.full(len(entries.state), number)
     return _table("discrete.parquet", variable=variable, leaf=entries.leaf, state=entries.state, count=entries.rows)
 
 
@@ -223,7 +223,7 @@ def _take_leaves(leaves: Arrays, trees: list[Tree]) -> NDArray[np.int64]:
     return leaves["rows"]
 
 
-def _take_entries(variables: list[Variable], files: Mapping[str, Arrays]) -> list[Entries]:
+def _take_entries(variables: list[Variable], files: Mapping[str, Arrays], n_leaves: int) -> list[Entries]:
     discrete, continuous = files["discrete.parquet"], files["continuous.parquet"]
     runs = _runs(discrete["variable"], len(variables), "discrete.parquet", "variable")
     of_intervals = _runs(continuous["variable"], len(variables), "continuous.parquet", "variable")
@@ -232,8 +232,12 @@ def _take_entries(variables: list[Variable], files: Mapping[str, Arrays]) -> lis
         counted, curves = _cut(discrete, a), _cut(continuous, b)
         known = np.all(counted["state"] < variable.n_states)
         require(known, "discrete.parquet", f"variable {number}: unknown states")
+        leaf = counted["leaf"]
+        require(not len(leaf) or leaf.max() < n_leaves, "discrete.parquet", f"variable {number}: unknown leaves")
+        sorted_ = np.all(leaf[1:] >= leaf[:-1])
+        require(sorted_, "discrete.parquet", f"variable {number}: rows that are unsorted or repeated")
         found = variable.interval[counted["state"]]
-        same = np.array_equal(counted["leaf"][found], curves["leaf"])
+        same = np.array_equal(leaf[found], curves["leaf"])
         same = same and np.array_equal(counted["state"][found], curves["state"])
         require(
             same,
@@ -242,7 +246,8 @@ def _take_entries(variables: list[Variable], files: Mapping[str, Arrays]) -> lis
         )
         state = counted["state"].astype(smallest_unsigned(variable.n_states))
         rows = counted["count"].astype(smallest_unsigned(int(counted["count"].max(initial=1))))
-        entries.append(Entries(counted["leaf"], state, rows, curves["mu"], curves["sigma"]))
+        first = first_entries(leaf, n_leaves)
+        entries.append(Entries(first, state, rows, curves["mu"], curves["sigma"]))
     return entries
 
 

@@ -15,7 +15,7 @@ from arf_dask.forest import Tree
 from arf_dask.matching import match_moments, match_moments_grid
 from arf_dask.schema import Floats, Schema
 from arf_dask.smoothing import STRENGTH
-from arf_dask.tables import Counts, Entries, Tables, interval_bounds, smallest_unsigned, value_edges
+from arf_dask.tables import Counts, Entries, Tables, first_entries, interval_bounds, smallest_unsigned, value_edges
 
 WIDE_GRID = 20_000  # points of a grid beyond which rounding changes no moment by 1e-9 of the box
 FEW_ROWS = 2  # with so few rows in a leaf their spread says little:
@@ -59,7 +59,8 @@ def fit_entries(tables: Tables, number: int, table: pl.DataFrame) -> Entries:
     rows = table["count"].to_numpy()
     state = table["state"].to_numpy().astype(smallest_unsigned(variable.n_states))
     rows = rows.astype(smallest_unsigned(int(rows.max(initial=1))))
-    bare = Entries(table["leaf"].to_numpy().copy(), state, rows, np.empty(0), np.empty(0))
+    first = first_entries(table["leaf"].to_numpy(), tables.n_leaves)
+    bare = Entries(first, state, rows, np.empty(0), np.empty(0))
     if not variable.interval.any():
         return bare
     mu, sigma = _fit_intervals(tables, number, table.filter(pl.col("mean").is_not_null()))
@@ -70,7 +71,8 @@ def join_entries(parts: Sequence[Entries]) -> Entries:
     """The entries of several groups of trees, in their order."""
     if len(parts) == 1:
         return parts[0]
-    return Entries(*(np.concatenate(some) for some in zip(*parts, strict=True)))
+    first = np.sum([part.first for part in parts], axis=0)
+    return Entries(first, *(np.concatenate(some) for some in list(zip(*parts, strict=True))[1:]))
 
 
 def complete(tables: Tables, entries: Sequence[Entries]) -> Tables:

@@ -42,9 +42,9 @@ def leaf_counts(tables: Tables, tree: int, number: int) -> Floats:
     """Training rows of every (leaf of this tree, state)."""
     entries = tables.entries[number]
     start, stop = tables.starts[tree], tables.starts[tree + 1]
-    a, b = np.searchsorted(entries.leaf, [start, stop])
+    here, leaf = entries.of_leaves(start, stop)
     counts = np.zeros((stop - start, tables.schema.variables[number].n_states))
-    counts[entries.leaf[a:b] - start, entries.state[a:b]] = entries.rows[a:b]
+    counts[leaf, entries.state[here]] = entries.rows[here]
     return counts
 
 

@@ -21,11 +21,21 @@ Counts = NDArray[np.int64]
 class Entries(NamedTuple):
     """The leaves' knowledge of one variable. One row per (leaf, state) that holds training rows, sorted."""
 
-    leaf: NDArray[np.uint32]  # number of the leaf among all trees
+    first: NDArray[np.int64]  # per leaf of all trees: its first entry; one more at the end
     state: NDArray[np.unsignedinteger]
     rows: NDArray[np.unsignedinteger]  # training rows
     mu: Floats  # per entry that is an interval, in order: the normal before truncation
     sigma: Floats  # likewise; inf: uniform
+
+    @property
+    def leaf(self) -> NDArray[np.uint32]:
+        """The leaf of every entry. Made anew each time: whoever needs a few leaves asks `of_leaves`."""
+        return np.repeat(np.arange(len(self.first) - 1, dtype=np.uint32), np.diff(self.first))
+
+    def of_leaves(self, start: int, stop: int) -> tuple[slice, NDArray[np.int64]]:
+        """The entries of the leaves start .. stop - 1, and the leaf of each, counted from `start`."""
+        first = self.first[start : stop + 1]
+        return slice(int(first[0]), int(first[-1])), np.repeat(np.arange(stop - start), np.diff(first))
 
 
 class Surroundings(NamedTuple):
@@ -113,6 +123,11 @@ class Tables:
             f"{self.n_leaves:,} leaves, out-of-bag accuracy {self.rounds_held[-1].accuracy:.3f} after "
             f"{len(self.rounds_held)} rounds>"
         )
+
+
+def first_entries(leaf: NDArray[np.integer], n_leaves: int) -> NDArray[np.int64]:
+    """Per leaf the place of its first entry, from the ascending leaves of the entries; one more at the end."""
+    return np.concatenate([[0], np.cumsum(np.bincount(leaf, minlength=n_leaves))])
 
 
 def smallest_unsigned(most: int) -> type[np.unsignedinteger]:

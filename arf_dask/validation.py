@@ -101,12 +101,13 @@ def _check_leaves(tables: Tables) -> None:
 def _check_entries(tables: Tables, number: int) -> None:
     """Keys in range and in order; counts that add up to the rows of every leaf."""
     where, entries, variable = f"variable {number}", tables.entries[number], tables.schema.variables[number]
-    fine = bool(np.all(entries.leaf < tables.n_leaves))
+    fine = len(entries.first) == tables.n_leaves + 1 and entries.first[-1] == len(entries.state) == len(entries.rows)
     require(fine, DISCRETE, f"{where}: unknown leaves")
     require(np.all(entries.state < variable.n_states), DISCRETE, f"{where}: unknown states")
-    keys = entries.leaf.astype(np.int64) * variable.n_states + entries.state
+    leaf = entries.leaf
+    keys = leaf.astype(np.int64) * variable.n_states + entries.state
     require(np.all(keys[1:] > keys[:-1]), DISCRETE, f"{where}: rows that are unsorted or repeated")
-    counts = np.bincount(entries.leaf, entries.rows, tables.n_leaves)  # exact below 2**53
+    counts = np.bincount(leaf, entries.rows, tables.n_leaves)  # exact below 2**53
     fine = bool(np.all(entries.rows > 0)) and np.array_equal(counts, tables.coverage)
     require(fine, DISCRETE, f"{where}: counts do not add up to the rows of every leaf")
     mu, sigma = entries.mu, entries.sigma
@@ -127,10 +128,11 @@ def _check_boxes(tables: Tables, number: int) -> None:
     seen = np.concatenate([[0], np.cumsum(histogram)])
     fine = bool(np.all(seen[high + 1] - seen[low] >= tables.coverage))
     require(fine, BINS, f"{where}: fewer rows than a leaf holds")
-    low, high = low[entries.leaf], high[entries.leaf]
+    leaf = entries.leaf
+    low, high = low[leaf], high[leaf]
     inside = (variable.code_low[states] <= high) & (variable.code_high[states] >= low)
     require(np.all(inside), DISCRETE, f"{where}: a state outside the box of its leaf")
-    tree = np.searchsorted(tables.starts, entries.leaf, side="right") - 1
+    tree = np.searchsorted(tables.starts, leaf, side="right") - 1
     shape = (len(tables.trees), variable.n_states)
     rows = np.bincount(tree * shape[1] + states, entries.rows, shape[0] * shape[1]).reshape(shape)
     fine = bool(np.all(rows == _state_rows(variable, histogram)))

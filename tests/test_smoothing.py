@@ -7,7 +7,7 @@ from arf_dask.adversary import Round
 from arf_dask.forest import Tree
 from arf_dask.schema import Column, Schema, Variable
 from arf_dask.smoothing import column_share, leaf_counts, leaf_probabilities, parent_share
-from arf_dask.tables import Entries, Tables
+from arf_dask.tables import Entries, Tables, first_entries
 
 LETTERS, SIDES = ["a", "b", "c"], ["left", "right"]
 
@@ -23,7 +23,7 @@ def entries(table: np.ndarray) -> Entries:
     """One row per (leaf, state) that holds rows, from a table of counts."""
     leaf, state = (index.astype(np.uint32) for index in np.nonzero(table))
     nothing = np.full(len(leaf), np.nan)
-    return Entries(leaf, state, table[leaf, state].astype(np.uint32), nothing, nothing)
+    return Entries(first_entries(leaf, len(table)), state, table[leaf, state].astype(np.uint32), nothing, nothing)
 
 
 # Ten rows in three leaves: c0 is "a" (leaf 0), else c1 is left (leaf 1) or right (leaf 2).

@@ -443,7 +443,7 @@ def test_a_large_table_of_counts_takes_about_a_byte_a_row(tmp_path):
     frame = pl.DataFrame({name: rng.choice(list("abcdefgh"), 20_000) for name in "uvwx"})
     fitted = fit(frame, trees=4, max_rounds=0)
     fitted.save(tmp_path / "m")
-    entries = sum(len(entry.leaf) for entry in fitted.entries)
+    entries = sum(len(entry.state) for entry in fitted.entries)
     assert sum(p.stat().st_size for p in (tmp_path / "m").iterdir()) < 1.5 * entries + 20_000
 
 
