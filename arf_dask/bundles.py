@@ -29,6 +29,8 @@ ROWS_PER_COMBINATION = 5  # a function must be seen to hold: rows per combinatio
 MOST_COMBINATIONS = 20_000  # of a bundle whose members are functions of each other
 LOOSE_COMBINATIONS = 256  # of a bundle whose members only hang together
 LOOSE_ROWS = 50  # rows per combination of such a bundle
+COMPLETE_COMBINATIONS = 16  # of a bundle of strongly tied columns, all of whose combinations occur,
+COMPLETE_ROWS = 10  # each so often
 SMALL = 32  # columns with at most so many values are screened by one matrix product
 MOST_LARGE = 40  # columns with more values that are screened pair by pair
 EVIDENCE = 25.0  # nats against "by chance" that a function needs
@@ -64,10 +66,14 @@ def find_bundles(columns: dict[int, Discrete], n_rows: int) -> list[list[int]]:
     sampled = {key: _compact(c.ids[rows]) for key, c in usable.items()}
     pairs = screen_pairs(sampled)
     groups = _Groups(usable, n_rows)
-    together = [pair for pair in pairs if pair.hangs_together]
-    for pair in sorted(together, key=lambda p: (-p.strength - p.impossible, p.first, p.second)):
-        groups.join([pair.first, pair.second])
+    ordered = sorted(pairs, key=lambda p: (-p.strength - p.impossible, p.first, p.second))
+    for pair in ordered:
+        if pair.hangs_together:
+            groups.join([pair.first, pair.second])
     _join_functions(groups, sampled, pairs)
+    for pair in ordered:
+        if pair.strength >= STRONG:
+            groups.join_complete([pair.first, pair.second])
     return groups.several()
 
 
@@ -242,22 +248,33 @@ class _Groups:
         self.group_of: dict[int, tuple[int, ...]] = {key: (key,) for key in columns}
         self.combined: dict[tuple[int, ...], Discrete] = {(key,): column for key, column in columns.items()}
 
-    def join(self, keys: list[int], *, exact: bool = False) -> bool:
-        """Make one group of the groups of these columns, if it may be."""
+    def join(self, keys: list[int], *, exact: bool = False) -> None:
+        """Make one group of the groups of these columns, if their combinations stay few."""
         parts = sorted({self.group_of[key] for key in keys})
         if len(parts) < 2:
-            return False
+            return
         joined = combine([self.combined[part] for part in parts])
         largest = max(self.combined[part].n_values for part in parts)
         loose = joined.n_values <= min(LOOSE_COMBINATIONS, self.n_rows // LOOSE_ROWS)
         loose = loose and _n_once(joined) <= NOVELTY * self.n_rows
         tight = joined.n_values <= _most_values(self.n_rows) and (exact or joined.n_values <= 1.02 * largest)
-        if not (loose or tight):
-            return False
+        if loose or tight:
+            self._unite(parts, joined)
+
+    def join_complete(self, keys: list[int]) -> None:
+        """The same for columns of which every combination is possible, and seen: nothing can be missed."""
+        parts = sorted({self.group_of[key] for key in keys})
+        sizes = [self.combined[part].n_values for part in parts]
+        if len(parts) < 2 or np.prod(sizes) > COMPLETE_COMBINATIONS:
+            return
+        joined = combine([self.combined[part] for part in parts])
+        if joined.n_values == np.prod(sizes) and np.bincount(joined.ids).min() >= COMPLETE_ROWS:
+            self._unite(parts, joined)
+
+    def _unite(self, parts: list[tuple[int, ...]], joined: Discrete) -> None:
         members = tuple(sorted(key for part in parts for key in part))
         self.combined[members] = joined
         self.group_of.update(dict.fromkeys(members, members))
-        return True
 
     def several(self) -> list[list[int]]:
         return sorted(list(group) for group in set(self.group_of.values()) if len(group) > 1)

@@ -8,7 +8,7 @@ node, and with a little of the whole column inside the leaf's box:
 
 The parent counts only for variables it does not split on (for those its box is the leaf's own; for the other the
 leaf stands in for it). Nothing outside the box ever gets probability. Counts are stored; smoothing happens when they
-are used. One row's worth of prior served every kind of data (docs/defaults.md).
+are used. Two rows' worth of prior served every kind of data (docs/defaults.md).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from arf_dask.encode import states_of_codes
 from arf_dask.schema import Floats, Variable
 from arf_dask.tables import Counts, Surroundings, Tables
 
-STRENGTH = 1.0
+STRENGTH = 2.0
 
 
 def leaf_probabilities(tables: Tables, tree: int, number: int, around: Surroundings) -> Floats:

@@ -136,11 +136,20 @@ def test_independent_columns_stay_apart():
     assert bundles(frame) == []
 
 
-def test_a_noisy_tie_is_left_to_the_trees():
-    # Nine in ten agree, every combination occurs: a leaf can tell, no bundle is needed.
+@pytest.mark.parametrize(("agreeing", "found"), [(0.75, []), (0.93, [{"a", "b"}])])
+def test_a_noisy_tie_is_a_bundle_only_if_it_is_strong(agreeing, found):
+    # Every combination of two flags occurs often: nothing can be missed by taking them together.
     rng = random()
     a = rng.integers(0, 2, 2_000)
-    b = np.where(rng.random(2_000) < 0.9, a, 1 - a)
+    b = np.where(rng.random(2_000) < agreeing, a, 1 - a)
+    assert bundles(pl.DataFrame({"a": a, "b": b})) == found
+
+
+def test_a_strong_tie_with_rare_combinations_is_left_to_the_trees():
+    # Of 16 combinations some are seen once or never, by chance alone.
+    rng = random()
+    a = rng.integers(0, 4, 400)
+    b = np.where(rng.random(400) < 0.9, a, rng.integers(0, 4, 400))
     assert bundles(pl.DataFrame({"a": a, "b": b})) == []
 
 
