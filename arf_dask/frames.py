@@ -42,6 +42,16 @@ def take(data: Any) -> Given:
     )
 
 
+def is_frame(data: Any) -> bool:
+    """Whether this is a frame that `take` takes, and no path."""
+    if isinstance(data, pl.DataFrame | pl.LazyFrame | pa.Table):
+        return True
+    pandas = sys.modules.get("pandas")
+    if pandas is not None and isinstance(data, pandas.DataFrame):
+        return True
+    return type(data).__module__.startswith(("dask.dataframe", "dask_expr")) and hasattr(data, "npartitions")
+
+
 def read(path: str) -> pl.DataFrame:
     """Parquet or CSV files: one file, a directory, or a glob."""
     target = Path(path)
