@@ -62,8 +62,8 @@ def ask(tables: Tables, names: Sequence[str], given: Any) -> Asked:
         if (dead := np.flatnonzero(np.isneginf(totals))).size:
             raise impossible(given, int(dead[0]))
         everyone = np.arange(evidence.n_rows)
-        found = row_beliefs(tables, evidence, totals, dict.fromkeys(numbers, everyone))
-        return Asked(known_states(evidence, found), condition_frame(given, tables.schema), evidence.n_rows)
+        believed = row_beliefs(tables, evidence, totals, dict.fromkeys(numbers, everyone))
+        return Asked(known_states(evidence, believed), condition_frame(given, tables.schema), evidence.n_rows)
     pieces: list[Piece] = [{}] if given is None else parse(given, tables.schema)
     if np.isneginf(log_probability(tables, pieces)):
         raise impossible(given)
@@ -260,7 +260,7 @@ def _tree_mixture(
     line = variable.interval[cells.state] & (member == 0)
     single = line & (cells.low == cells.high)
     exact = dict(zip(cells.low[single].tolist(), weights[:, single].sum(axis=0).tolist(), strict=True))
-    states = np.bincount(cells.state[~line], weights[:, ~line].sum(axis=0), variable.n_states)
+    states = np.bincount(cells.state[~line], weights[:, ~line].sum(axis=0), variable.n_states).astype(np.float64)
     lines = np.flatnonzero(line & ~single)
     if not len(lines):
         return states, exact, tuple(np.empty(0) for _ in range(5))
@@ -271,10 +271,17 @@ def _tree_mixture(
     return states, exact, tuple(part[some] for part in (weights[:, lines], mu, sigma, lower, upper))
 
 
+def chances(q: Any) -> list[float]:
+    """One probability or several, checked."""
+    several = [q] if isinstance(q, int | float | np.number | str) else list(q)
+    good = [isinstance(level, int | float | np.number) and 0 <= level <= 1 for level in several]
+    if not all(good):
+        raise OptionError(f"q={q!r}: give a probability from 0 to 1, or a list of them.")
+    return [float(level) for level in several]
+
+
 def quantiles(tables: Tables, name: str, q: Sequence[float], given: Any) -> list[Any]:
     """The smallest value with at least probability q at or below it."""
-    if any(not 0 <= level <= 1 for level in q):
-        raise OptionError(f"q={list(q)!r}: give probabilities from 0 to 1.")
     found, column = mixture(tables, name, given)
     places = np.array([_quantile(found, level, column) for level in q])
     assert column.axis is not None

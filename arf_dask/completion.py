@@ -22,7 +22,7 @@ def draw_leaves(
     tables: Tables, evidence: Evidence, logs: RowLogs, n: int, seed: int, piece: Piece | None = None
 ) -> Leaves:
     """(row, draw): leaves by their weight given what each row knows; 0 for rows that are impossible."""
-    totals = logs.max_sum()
+    totals = logs.total()
     alive = np.isfinite(totals)
     shares = np.exp(np.stack(logs.by_tree, axis=1)[alive] - totals[alive, None])
     counts = np.zeros((evidence.n_rows, len(tables.trees)), dtype=np.int64)
@@ -58,32 +58,44 @@ def complete(
 
 
 def relax(tables: Tables, evidence: Evidence, totals: Floats, piece: Piece | None = None) -> Evidence:
-    """The evidence with impossible rows made possible: as few variables forgotten as it takes, one by one.
+    """The evidence with impossible rows made possible: as few variables given up as it takes, one by one.
 
-    Of the variables whose loss makes a row possible the one goes that leaves the largest density; if there is none,
-    the one with the least probability of its own.
+    A variable that is given up no longer counts, but first the row stays in the leaves where its number would lie; if
+    that is of no use it is forgotten. Of those whose loss makes a row possible the one goes that leaves the largest
+    density; if there is none, the one with the least probability of its own.
     """
     width = len(tables.schema.variables)
-    pieces: list[Piece] = [piece or {}]
     rows = np.arange(evidence.n_rows)
     for _ in range(width):
         dead = np.flatnonzero(np.isneginf(totals))
         if not len(dead):
             break
         knows = np.stack([evidence.pattern[number][dead] >= 0 for number in range(width)], axis=1)
-        each = np.tile(np.eye(width, dtype=bool), (len(dead), 1))
-        many = np.repeat(dead, width)
-        without = row_log_density(tables, forget(evidence, many, each, tables.schema), pieces).reshape(len(dead), width)
-        alone = row_log_density(tables, forget(evidence, many, ~each, tables.schema), pieces).reshape(len(dead), width)
-        without = np.where(knows, without, -np.inf)
-        saved = without.max(axis=1) > -np.inf
-        choice = np.where(saved, without.argmax(axis=1), np.where(knows, alone, np.inf).argmin(axis=1))
-        freed = np.zeros((evidence.n_rows, width), dtype=bool)
-        freed[dead, choice] = True
-        evidence = forget(evidence, rows, freed, tables.schema)
+        near, far, alone = (
+            _log_trials(tables, evidence, dead, keep, stay, piece)
+            for keep, stay in ((True, True), (True, False), (False, False))
+        )
+        near, far = np.where(knows, near, -np.inf), np.where(knows, far, -np.inf)
+        saved, by_far = near.max(axis=1) > -np.inf, far.max(axis=1) > -np.inf
+        least = np.where(knows, alone, np.inf).argmin(axis=1)
+        choice = np.where(saved, near.argmax(axis=1), np.where(by_far, far.argmax(axis=1), least))
+        for some, stay in ((saved, True), (~saved, False)):
+            freed = np.zeros((evidence.n_rows, width), dtype=bool)
+            freed[dead[some], choice[some]] = True
+            evidence = forget(evidence, rows, freed, tables.schema, stay=stay)
         totals = totals.copy()
-        totals[dead] = np.where(saved, without.max(axis=1), -np.inf)
+        totals[dead] = np.where(saved, near.max(axis=1), far.max(axis=1))
     return evidence
+
+
+def _log_trials(
+    tables: Tables, evidence: Evidence, dead: Leaves, others: bool, stay: bool, piece: Piece | None
+) -> Floats:
+    """(row, variable): log densities of rows without one variable (or, if not `others`, with that one alone)."""
+    width = len(tables.schema.variables)
+    one = np.tile(np.eye(width, dtype=bool), (len(dead), 1))
+    trial = forget(evidence, np.repeat(dead, width), one if others else ~one, tables.schema, stay=stay)
+    return row_log_density(tables, trial, [piece or {}], unknown_only=True).reshape(len(dead), width)
 
 
 def _tree_leaves(
@@ -99,7 +111,7 @@ def _tree_leaves(
         if not count.any():
             continue
         pairs = find_pairs(tables.trees[tree], evidence, rows)
-        logs = log_weights(view, evidence, pairs, narrow)
+        logs = log_weights(view, evidence, pairs, narrow, unknown_only=True)
         some = np.isfinite(logs) & (counts[pairs.row, tree] > 0)
         row, leaf, logs = pairs.row[some], pairs.leaf[some], logs[some]
         wanted = np.repeat(np.arange(rows.start, rows.stop), count)
@@ -118,7 +130,7 @@ def _choose(row: Leaves, logs: Floats, wanted: Leaves, rng: np.random.Generator)
     run = np.searchsorted(row[starts], wanted)
     before = total[starts[run]] - weights[starts[run]]
     chance = before + rng.random(len(wanted)) * (total[ends[run] - 1] - before)
-    return np.clip(np.searchsorted(total, chance, side="right"), starts[run], ends[run] - 1)
+    return np.asarray(np.clip(np.searchsorted(total, chance, side="right"), starts[run], ends[run] - 1))
 
 
 def _complete_block(

@@ -6,7 +6,7 @@ Nothing is drawn and thrown away: a rare condition costs as much as a frequent o
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import polars as pl
@@ -104,7 +104,7 @@ def pick(shares: Floats, rng: np.random.Generator) -> Leaves:
     chance = rng.random(len(shares)) * total[:, -1]
     # The last column with any share ends the search, also where rounding takes the chance to the very end.
     last = shares.shape[1] - 1 - np.argmax(shares[:, ::-1] > 0, axis=1)
-    return np.minimum((total <= chance[:, None]).sum(axis=1), last)
+    return np.asarray(np.minimum((total <= chance[:, None]).sum(axis=1), last))
 
 
 def _draw_piece(sampler: Sampler, narrow: dict[int, Cells], leaf: Leaves, rng: np.random.Generator) -> list[Bounded]:
@@ -155,7 +155,8 @@ def _held(series: pl.Series, column: Column, drawn: Bounded, between: NDArray[np
     bad = np.flatnonzero(between & ((at < drawn.low) | (at > drawn.high)))
     if not len(bad):
         return None
-    kind = {pl.Float32: np.float32, pl.Float16: np.float16}.get(column.dtype.base_type(), np.float64)
+    kinds: dict[Any, Any] = {pl.Float32: np.float32, pl.Float16: np.float16}
+    kind = kinds.get(column.dtype.base_type(), np.float64)
     values = np.ldexp(drawn.places[bad], axis.exponent).astype(kind)
     low, high = (np.ldexp(side[bad], axis.exponent) for side in (drawn.low, drawn.high))
     values = np.where(values < low, np.nextafter(values, kind(np.inf)), values)

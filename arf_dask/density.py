@@ -68,6 +68,13 @@ def impossible(given: Any, row: int | None = None) -> ImpossibleConditionError:
     )
 
 
+def check_names(frame: pl.DataFrame, schema: Schema) -> None:
+    """Raise a DataError for columns that the model does not have: a slip of the pen would be integrated out."""
+    odd = [name for name in frame.columns if name not in schema.names]
+    if odd:
+        raise DataError(f"{unknown_column(odd[0], schema.names, 'data')} Drop what the model has not learned.")
+
+
 def subset(frame: pl.DataFrame, schema: Schema) -> pl.DataFrame:
     """The columns of a frame that the model has, with its dtypes."""
     names = [column.name for column in schema.columns if column.name in frame.columns]

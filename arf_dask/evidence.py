@@ -84,12 +84,16 @@ def read_evidence(frame: pl.DataFrame, schema: Schema, known: Mapping[str, Flags
     return Evidence(n, low, high, parts, patterns, entries, exact, possible)
 
 
-def forget(evidence: Evidence, rows: Rows, freed: Flags, schema: Schema) -> Evidence:
-    """The evidence of some rows without the variables that are `freed` (row, variable)."""
+def forget(evidence: Evidence, rows: Rows, freed: Flags, schema: Schema, *, stay: bool = False) -> Evidence:
+    """The evidence of some rows without the variables that are `freed` (row, variable).
+
+    With `stay`, a row stays in the leaves that its number would lie in: beyond all numbers seen, in the outermost.
+    """
     low, high = evidence.low[rows].copy(), evidence.high[rows].copy()
     patterns, entries = [part[rows] for part in evidence.pattern], [part[rows] for part in evidence.entry]
     for number, variable in enumerate(schema.variables):
-        low[freed[:, number], number], high[freed[:, number], number] = 0, variable.n_codes - 1
+        here = freed[:, number] & ~(stay & (low[:, number] >= 0))
+        low[here, number], high[here, number] = 0, variable.n_codes - 1
         patterns[number] = np.where(freed[:, number], np.int8(-1), patterns[number])
     possible = np.asarray((low >= 0).all(axis=1))
     return Evidence(len(rows), low, high, evidence.known, patterns, entries, False, possible)
@@ -122,14 +126,20 @@ def find_pairs(tree: Tree, evidence: Evidence, rows: slice) -> Pairs:
     return Pairs(row[order], number[node[order]])
 
 
-def log_weights(view: TreeView, evidence: Evidence, pairs: Pairs, narrow: Mapping[int, Cells]) -> Floats:
-    """Per pair: the log of the leaf's coverage times the probability of what is known (and of `narrow`) in it."""
+def log_weights(
+    view: TreeView, evidence: Evidence, pairs: Pairs, narrow: Mapping[int, Cells], *, unknown_only: bool = False
+) -> Floats:
+    """Per pair: the log of the leaf's coverage times the probability of what is known (and of `narrow`) in it.
+
+    With `unknown_only`, what a row fully knows of a variable need not lie in `narrow`.
+    """
     logs = view.log_coverage[pairs.leaf]
     for number in range(len(evidence.known)):
         for pattern, part in enumerate(evidence.known[number]):
             here = _where(evidence.pattern[number], pairs, pattern, len(evidence.known[number]))
             leaf, entry = pairs.leaf[here], evidence.entry[number][pairs.row[here]]
-            logs[here] += _log_known(view, number, part, leaf, entry, narrow.get(number))
+            cells = None if unknown_only and part.groups is None else narrow.get(number)
+            logs[here] += _log_known(view, number, part, leaf, entry, cells)
         if number in narrow:
             free = np.flatnonzero(evidence.pattern[number][pairs.row] < 0)
             if len(free):

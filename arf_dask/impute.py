@@ -9,7 +9,7 @@ from arf_dask.answers import known_states, mean_places
 from arf_dask.completion import complete, draw_leaves, relax
 from arf_dask.conditions import Piece, everything
 from arf_dask.density import not_null, subset
-from arf_dask.encode import column_tokens, decode_column
+from arf_dask.encode import decode_column
 from arf_dask.evidence import Evidence, Rows, read_evidence
 from arf_dask.forge import Sampler
 from arf_dask.query import Belief, row_beliefs, row_tree_logs
@@ -24,30 +24,29 @@ def impute(sampler: Sampler, frame: pl.DataFrame, draws: int | None, seed: int) 
     known = {name: flags for name, flags in not_null(told).items() if tables.schema.variable_of(name) is not None}
     if all(flags.all() for flags in known.values()):
         return [frame] * (1 if draws is None else draws)
-    piece = _values_only(tables.schema, told)
+    piece = _values_only(tables.schema)
     evidence = read_evidence(told, tables.schema, known)
-    logs = row_tree_logs(tables, evidence, piece)
-    if np.isneginf(logs.max_sum()).any():
-        evidence = relax(tables, evidence, logs.max_sum(), piece)
-        logs = row_tree_logs(tables, evidence, piece)
+    logs = row_tree_logs(tables, evidence, piece, unknown_only=True)
+    if np.isneginf(logs.total()).any():
+        evidence = relax(tables, evidence, logs.total(), piece)
+        logs = row_tree_logs(tables, evidence, piece, unknown_only=True)
     if draws is None:
-        return [_filled(frame, _expected(tables, told, evidence, known, logs.max_sum(), piece), known)]
+        return [_filled(frame, _expected(tables, told, evidence, known, logs.total(), piece), known)]
     leaf = draw_leaves(tables, evidence, logs, draws, seed, piece)
     rows = complete(sampler, evidence, told, known, leaf, seed, piece)
     at = np.arange(frame.height) * draws
     return [_filled(frame, {name: rows[name][at + number] for name in known}, known) for number in range(draws)]
 
 
-def _values_only(schema: Schema, told: pl.DataFrame) -> Piece:
-    """A missing cell is to get a value: neither null nor, unless the rows hold it, NaN."""
+def _values_only(schema: Schema) -> Piece:
+    """A missing cell is to get a value: neither null nor NaN."""
     piece: Piece = {}
     for place, column in enumerate(schema.columns):
         if column.kind not in ("categorical", "numeric") or not (column.nulls or column.nans):
             continue
         allowed = everything(column)
         allowed.tokens[NULL] = column.n_points == 0 and not _has_line(schema, place)
-        holds_nan = column.name in told.columns and bool((column_tokens(told[column.name], column) == NAN).any())
-        allowed.tokens[NAN] = holds_nan
+        allowed.tokens[NAN] = False
         piece[place] = allowed
     return piece
 

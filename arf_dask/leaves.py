@@ -211,7 +211,7 @@ def _extent(variable: Variable, state: int) -> tuple[Ints, Ints, Ints]:
 def _normals(tables: Tables, tree: int, number: int, around: Surroundings) -> Normals:
     variable, entries = tables.schema.variables[number], tables.entries[number]
     states = np.flatnonzero(variable.interval).astype(np.int32)[None, :]
-    low, high = around.boxes.low[:, number, None], around.boxes.high[:, number, None]
+    low, high = (side[:, number, None].astype(np.int32) for side in around.boxes)
     seen = value_edges(variable, tables.schema, "observed")
     edges = value_edges(variable, tables.schema, tables.support)
     wide = interval_bounds(variable, edges, states, low, high)

@@ -10,13 +10,13 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from arf_dask.answers import checked_columns, cumulative, expect, quantiles
+from arf_dask.answers import chances, checked_columns, cumulative, expect, quantiles
 from arf_dask.cluster import Threads
 from arf_dask.conditions import is_choices
-from arf_dask.density import conditions_of, log_density, probability
+from arf_dask.density import check_names, conditions_of, log_density, probability
 from arf_dask.errors import OptionError
 from arf_dask.forge import Sampler, forge_block, make_sampler
-from arf_dask.frames import is_frame, take
+from arf_dask.frames import is_frame, take, with_index_of
 from arf_dask.impute import impute
 from arf_dask.progress import Progress, Report, progress_for
 from arf_dask.readings import number_place
@@ -48,14 +48,14 @@ class Model(Tables):
 
         Args:
             n: rows; with a frame as `given`, rows for each row of it.
-            given: what is known. `{"sex": "Female", "age": (30, 40), "state": ["CA", "NY"], "bonus": None}`: a value, an
-                interval (both ends belong to it, None leaves one open; `arf_dask.Interval` says otherwise), a list of
-                choices, None for missing. A list of such dicts: any of these. A frame: one condition per row, null is
-                free; its rows come back in order, `n` of each. Every row returned satisfies the condition, exactly.
+            given: what is known. `{"sex": "Female", "age": (30, 40), "state": ["CA", "NY"], "bonus": None}`: a value,
+                an interval (both ends belong to it, None leaves one open; `arf_dask.Interval` says otherwise), a list
+                of choices, None for missing. A list of such dicts: any of these. A frame: one condition per row, null
+                is free; its rows come back in order, `n` of each. Every row returned satisfies it, exactly.
             on_impossible: what to do where the model gives a condition probability zero. "raise" an error that names
-                it; "null" gives the values known and nulls; "relax" keeps the values known and draws the rest without
-                the fewest variables whose loss makes the condition possible (the best of these; or else the least
-                probable first).
+                it; "null" gives the values known and nulls; "relax" keeps the values known and draws the rest from the
+                nearest leaves: as few variables as it takes no longer count, one by one (that which leaves the largest
+                density, else the least probable); a number that was never seen stays in the leaves it would lie in.
             seed: makes it repeat; None draws afresh.
             progress: as in `fit`.
         """
@@ -94,7 +94,9 @@ class Model(Tables):
         With ages 1, 2 and null, each in a third of the rows, the row {"age": None} has log(1/3), the share of missing
         ages, with "value", and log(1) with "marginal", as it then says nothing.
         """
-        return pl.Series("log_density", log_density(self, take(data).frame, given, missing))
+        frame = take(data).frame
+        check_names(frame, self.schema)
+        return pl.Series("log_density", log_density(self, frame, given, missing))
 
     def probability(self, event: Any, *, given: Any = None) -> Any:
         """The probability of an event, a condition as in `sample`: a float (a list of them if `given` is a frame).
@@ -119,7 +121,7 @@ class Model(Tables):
 
         One per `q`; a list of such lists, one per row, if `given` is a frame.
         """
-        levels = [float(q)] if isinstance(q, int | float | np.number) else [float(level) for level in q]
+        levels = chances(q)
         if is_frame(given):
             return [quantiles(self, column, levels, one) for one in conditions_of(given, self.schema)]
         return quantiles(self, column, levels, given)
@@ -140,7 +142,7 @@ class Model(Tables):
         return result if several else result[0]
 
     def impute(self, data: Any, *, draws: int | None = None, seed: int | None = None) -> Any:
-        """`data` with its nulls filled in, given what each row has; the same kind of frame. What is known never changes.
+        """`data` with its nulls filled in, given what each row has; the same kind of frame. Known cells never change.
 
         Args:
             data: a frame with all columns of the model or some of them; others, and identifiers, stay as they are.
@@ -153,7 +155,8 @@ class Model(Tables):
         if draws is not None and (isinstance(draws, bool) or not isinstance(draws, int | np.integer) or draws < 1):
             raise OptionError(f"draws={draws!r}: give the number of frames, at least 1, or None for expectations.")
         given = take(data)
-        frames = [given.back(frame) for frame in impute(self.sampler, given.frame, draws, entropy(seed))]
+        filled = impute(self.sampler, given.frame, draws, entropy(seed))
+        frames = [with_index_of(given.back(frame), data) for frame in filled]
         return frames[0] if draws is None else frames
 
     def without_smoothing(self) -> Model:

@@ -36,7 +36,7 @@ def leaf_weights(tables: Tables, piece: Piece) -> Floats:
     """Per leaf of all trees: the log of its coverage times the probability of the piece in it."""
     narrow = compile_piece(tables, piece)
     parts = Threads().map(_tree_weights, (tables, narrow), range(len(tables.trees)))
-    return np.concatenate([part for part in parts])
+    return np.concatenate(list(parts))
 
 
 def log_probability(tables: Tables, pieces: Sequence[Piece]) -> float:
@@ -45,9 +45,12 @@ def log_probability(tables: Tables, pieces: Sequence[Piece]) -> float:
     return float(log_sum(np.array(totals)))
 
 
-def row_log_density(tables: Tables, evidence: Evidence, pieces: Sequence[Piece] = ({},)) -> Floats:
+def row_log_density(
+    tables: Tables, evidence: Evidence, pieces: Sequence[Piece] = ({},), *, unknown_only: bool = False
+) -> Floats:
     """Per row: the log density of what it knows together with the condition; -inf where that cannot be."""
-    return log_sum(np.stack([row_tree_logs(tables, evidence, piece).max_sum() for piece in pieces], axis=-1))
+    logs = [row_tree_logs(tables, evidence, piece, unknown_only=unknown_only).total() for piece in pieces]
+    return logs[0] if len(logs) == 1 else log_sum(np.stack(logs, axis=-1))
 
 
 class RowLogs(NamedTuple):
@@ -55,7 +58,7 @@ class RowLogs(NamedTuple):
 
     by_tree: list[Floats]
 
-    def max_sum(self) -> Floats:
+    def total(self) -> Floats:
         """Over all trees. Added up in the order of the trees, so that every row's sum is its own."""
         total = self.by_tree[0]
         for part in self.by_tree[1:]:
@@ -63,10 +66,10 @@ class RowLogs(NamedTuple):
         return total
 
 
-def row_tree_logs(tables: Tables, evidence: Evidence, piece: Piece) -> RowLogs:
+def row_tree_logs(tables: Tables, evidence: Evidence, piece: Piece, *, unknown_only: bool = False) -> RowLogs:
     """Per tree and row: the log density of what the row knows, with the piece."""
     narrow = compile_piece(tables, piece)
-    return RowLogs(list(Threads().map(_tree_logs, (tables, evidence, narrow), range(len(tables.trees)))))
+    return RowLogs(list(Threads().map(_tree_logs, (tables, evidence, narrow, unknown_only), range(len(tables.trees)))))
 
 
 def beliefs(tables: Tables, pieces: Sequence[Piece], numbers: Sequence[int]) -> dict[int, Belief]:
@@ -91,7 +94,7 @@ def row_beliefs(
         evidence: what the rows know.
         totals: their log densities, together with the piece.
         wanted: per variable, the rows asked for, ascending; the result has one row for each.
-        piece: a condition on whole states that goes for all rows.
+        piece: a condition on whole states that goes for what rows do not know.
     """
     sums: dict[int, Belief] = {}
     shared = tables, evidence, totals, wanted, compile_piece(tables, piece or {})
@@ -113,13 +116,13 @@ def view_weights(view: TreeView, narrow: Narrow) -> Floats:
     return logs
 
 
-def _tree_logs(shared: tuple[Tables, Evidence, Narrow], tree: int) -> Floats:
-    tables, evidence, narrow = shared
+def _tree_logs(shared: tuple[Tables, Evidence, Narrow, bool], tree: int) -> Floats:
+    tables, evidence, narrow, unknown_only = shared
     view = TreeView(tables, tree)
     parts = [np.empty(0)]
     for rows in row_batches(evidence, view):
         pairs = find_pairs(tables.trees[tree], evidence, rows)
-        logs = log_weights(view, evidence, pairs, narrow)
+        logs = log_weights(view, evidence, pairs, narrow, unknown_only=unknown_only)
         parts.append(sum_by_row(logs, pairs.row, rows.start, rows.stop - rows.start))
     return np.concatenate(parts)
 
@@ -140,11 +143,11 @@ def _leaf_belief(view: TreeView, number: int, cells: Cells | None, weights: Floa
     shares = np.exp(logs - np.where(np.isfinite(top), top, 0.0)[:, None])
     live = np.flatnonzero(weights > 0)
     by_cell = weights[live] @ shares[live]
-    states = np.bincount(here.state, by_cell, variable.n_states)
+    states = np.bincount(here.state, by_cell, variable.n_states).astype(np.float64)
     if not variable.interval.any():
         return Belief(states[None, :], np.zeros((1, 0)))
     means = np.einsum("l,lc,lc->c", weights[live], shares[live], view.means(number, here)[live])
-    moments = np.bincount(here.state, means, variable.n_states)[variable.interval]
+    moments = np.bincount(here.state, means, variable.n_states).astype(np.float64)[variable.interval]
     return Belief(states[None, :], moments[None, :])
 
 
@@ -161,7 +164,7 @@ def _tree_row_beliefs(
         )
     for batch in row_batches(evidence, view):
         pairs = find_pairs(tables.trees[tree], evidence, batch)
-        logs = log_weights(view, evidence, pairs, narrow) - totals[pairs.row]
+        logs = log_weights(view, evidence, pairs, narrow, unknown_only=True) - totals[pairs.row]
         some = np.isfinite(logs)
         pairs, logs = Pairs(pairs.row[some], pairs.leaf[some]), logs[some]
         for number, rows in wanted.items():

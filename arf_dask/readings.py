@@ -23,9 +23,9 @@ SHOWN_LEVELS = 5
 
 def level_token(value: Any, column: Column, where: str) -> int:
     """The token of a level; an error with the nearest levels where there is none."""
-    kinds = {pl.Boolean: bool | np.bool_}.get(column.dtype.base_type(), str)
+    right_type: Any = (bool, np.bool_) if column.dtype == pl.Boolean else str
     numeric = column.dtype.is_numeric() or column.dtype.is_temporal()
-    if not numeric and not isinstance(value, kinds):
+    if not numeric and not isinstance(value, right_type):
         right = "True or False" if column.dtype == pl.Boolean else "a string"
         raise OptionError(f"{where} is {column.dtype}, and {value!r} is a {type(value).__name__}. Give {right}.")
     try:
@@ -66,7 +66,7 @@ def number_place(value: Any, column: Column, where: str, *, exact: bool) -> Frac
 
 
 def _grid_place(physical: Fraction, axis: Axis) -> Fraction:
-    return (physical / 2**axis.shift - axis.origin) / axis.step
+    return (physical / Fraction(2**axis.shift) - axis.origin) / axis.step
 
 
 def _physical(value: Any, column: Column, where: str) -> Fraction | float:
@@ -82,7 +82,7 @@ def _physical(value: Any, column: Column, where: str) -> Fraction | float:
         return float(value)
     if isinstance(dtype, pl.Decimal):
         # 9.99 means the decimal, not the float nearest to it.
-        return Fraction(str(value)) * 10**dtype.scale
+        return Fraction(str(value)) * Fraction(10**dtype.scale)
     return Fraction(value)
 
 

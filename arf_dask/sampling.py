@@ -20,7 +20,7 @@ from arf_dask.forge import BLOCK_ROWS, Sampler
 from arf_dask.progress import Progress
 from arf_dask.query import log_probability, row_tree_logs
 from arf_dask.readings import level_token
-from arf_dask.schema import Schema
+from arf_dask.schema import Flags, Schema
 from arf_dask.tables import Tables
 
 POLICIES = ("raise", "null", "relax")
@@ -49,24 +49,33 @@ def sample_given(sampler: Sampler, given: Any, n: int, seed: int, on_impossible:
     alternatives = [given] if isinstance(given, Mapping) else list(given)
     if on_impossible == "null":
         return _known_only(sampler.tables.schema, alternatives[0], n)
+    if len(alternatives) == 1 and len(_scalars(given)) == len(given):
+        frame = pl.DataFrame({name: _constant(sampler.tables.schema, name, value, 1) for name, value in given.items()})
+        known = {name: np.ones(1, dtype=bool) for name in given}
+        return _complete_rows(sampler, frame, known, n, seed, on_impossible)
     return _relaxed(sampler, alternatives, n, seed, report)
 
 
 def sample_rows(sampler: Sampler, given: Any, n: int, seed: int, on_impossible: str) -> pl.DataFrame:
     """`n` rows for every row of a frame of conditions, in order."""
+    frame = condition_frame(given, sampler.tables.schema)
+    return _complete_rows(sampler, frame, not_null(frame), n, seed, on_impossible)
+
+
+def _complete_rows(
+    sampler: Sampler, frame: pl.DataFrame, known: dict[str, Flags], n: int, seed: int, on_impossible: str
+) -> pl.DataFrame:
     tables = sampler.tables
-    frame = condition_frame(given, tables.schema)
-    known = not_null(frame)
     evidence = read_evidence(frame, tables.schema, known)
     logs = row_tree_logs(tables, evidence, {})
-    dead = np.isneginf(logs.max_sum())
+    dead = np.isneginf(logs.total())
     if dead.any() and on_impossible == "raise":
         _name_unseen(frame, tables.schema, int(np.flatnonzero(dead)[0]))
         raise impossible(frame, int(np.flatnonzero(dead)[0]))
     if dead.any() and on_impossible == "relax":
-        evidence = relax(tables, evidence, logs.max_sum())
+        evidence = relax(tables, evidence, logs.total())
         logs = row_tree_logs(tables, evidence, {})
-        dead = np.isneginf(logs.max_sum())
+        dead = np.isneginf(logs.total())
     rows = complete(sampler, evidence, frame, known, draw_leaves(tables, evidence, logs, n, seed), seed)
     if not dead.any():
         return rows
