@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import polars as pl
 
+from arf_dask.axis import nameless
 from arf_dask.cluster import Threads
 from arf_dask.conditions import Piece, Span, parse
 from arf_dask.density import condition_evidence, condition_frame, impossible
@@ -15,7 +16,7 @@ from arf_dask.encode import decode_column
 from arf_dask.errors import OptionError, unknown_column
 from arf_dask.evidence import Evidence, Rows
 from arf_dask.frames import is_frame
-from arf_dask.leaves import Cells, TreeView, all_cells, compile_piece
+from arf_dask.leaves import Cells, all_cells, compile_piece, view_tree
 from arf_dask.marginals import cdf as normal_cdf
 from arf_dask.query import Belief, beliefs, log_probability, row_beliefs, row_log_density, view_weights
 from arf_dask.schema import FIRST_LEVEL, Column, Floats, Schema
@@ -162,8 +163,8 @@ def _temporal(physical: list[int], column: Column) -> pl.Series:
 
 
 def _fill(value: pl.Series, fixed: pl.Series) -> pl.Series:
-    known = fixed.is_not_null()
-    return fixed.cast(value.dtype).zip_with(known, value)
+    known = nameless(fixed).is_not_null()
+    return nameless(fixed).cast(value.dtype).zip_with(known, nameless(value)).alias(value.name)
 
 
 def _level_table(tables: Tables, names: list[str], asked: Asked, rows: bool) -> pl.DataFrame:
@@ -252,7 +253,7 @@ def _tree_mixture(
 ) -> tuple[Floats, dict[float, float], tuple[Floats, ...]]:
     """Masses of the states that are points, of single numbers, and the weighed normals of one tree."""
     tables, narrow, (number, member), total = shared
-    view, variable = TreeView(tables, tree), tables.schema.variables[number]
+    view, variable = view_tree(tables, tree), tables.schema.variables[number]
     cells = narrow.get(number, all_cells(variable))
     logs = view.log_masses(number, cells)
     others = view_weights(view, {key: some for key, some in narrow.items() if key != number})

@@ -6,12 +6,13 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from arf_dask.axis import nameless
 from arf_dask.cluster import Threads
 from arf_dask.conditional import Leaves, draw_cells, pick
 from arf_dask.conditions import Piece
-from arf_dask.evidence import Evidence, Known, find_pairs, forget, log_weights, row_batches
+from arf_dask.evidence import Evidence, Known, find_pairs, forget, into_range, log_weights, row_batches
 from arf_dask.forge import BLOCK_ROWS, Drawn, Sampler, assemble, draw_places, draw_variable
-from arf_dask.leaves import Cells, TreeView, compile_piece
+from arf_dask.leaves import Cells, compile_piece, view_tree
 from arf_dask.query import RowLogs, allowed_shares, row_log_density
 from arf_dask.schema import Flags, Floats, Ints
 from arf_dask.seeds import Stage, generator
@@ -60,12 +61,14 @@ def complete(
 def relax(tables: Tables, evidence: Evidence, totals: Floats, piece: Piece | None = None) -> Evidence:
     """The evidence with impossible rows made possible: as few variables given up as it takes, one by one.
 
-    A variable that is given up no longer counts, but first the row stays in the leaves where its number would lie; if
+    Numbers beyond the range seen are taken for its ends first; that may do. A variable that is given up no longer counts, but first the row stays in the leaves where its number would lie; if
     that is of no use it is forgotten. Of those whose loss makes a row possible the one goes that leaves the largest
     density; if there is none, the one with the least probability of its own.
     """
     width = len(tables.schema.variables)
     rows = np.arange(evidence.n_rows)
+    evidence = into_range(evidence, np.flatnonzero(np.isneginf(totals)), tables.schema)
+    totals = row_log_density(tables, evidence, [piece or {}], unknown_only=True)
     for _ in range(width):
         dead = np.flatnonzero(np.isneginf(totals))
         if not len(dead):
@@ -104,7 +107,7 @@ def _tree_leaves(
     """Rows, in order and as often as they are to be drawn in this tree, and their leaves."""
     tables, evidence, counts, seed, narrow = shared
     rng = generator(seed, Stage.GIVEN, tree, 1)
-    view = TreeView(tables, tree)
+    view = view_tree(tables, tree)
     rows_out, leaves_out = [np.empty(0, dtype=np.int64)], [np.empty(0, dtype=np.int64)]
     for rows in row_batches(evidence, view):
         count = counts[rows, tree]
@@ -150,8 +153,8 @@ def _complete_block(
     told = []
     for name, flags in known.items():
         if flags[first:last].any():
-            value = given[name][row].cast(frame.schema[name], strict=False)
-            told.append(value.zip_with(pl.Series(flags[row]), frame[name]).alias(name))
+            value = nameless(given[name])[row].cast(frame.schema[name], strict=False)
+            told.append(value.zip_with(pl.Series(flags[row]), nameless(frame[name])).alias(name))
     return frame.with_columns(told)
 
 
@@ -217,7 +220,7 @@ def _draw_group(
     tree = np.searchsorted(tables.starts, leaf, side="right") - 1
     for number_of in np.unique(tree):
         rows = np.flatnonzero(tree == number_of)
-        view = TreeView(tables, int(number_of))
+        view = view_tree(tables, int(number_of))
         shares = allowed_shares(view, number, cells)[leaf[rows] - tables.starts[number_of]]
         states[rows] = pick(shares * (part.groups[None, :] == part.point[entry[rows]][:, None]), rng)
     return states

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from arf_dask.conditions import Piece
 from arf_dask.forge import Drawn, Sampler, assemble, draw_variable
-from arf_dask.leaves import Cells, TreeView, axis_of, compile_piece
+from arf_dask.leaves import Cells, TreeView, axis_of, compile_piece, view_tree
 from arf_dask.marginals import draw
 from arf_dask.query import leaf_weights
 from arf_dask.schema import Column, Floats, Ints
@@ -91,7 +91,7 @@ def draw_cells(
     drawn: dict[int, list[Bounded]] = {number: [] for number in narrow}
     for tree in np.flatnonzero(np.diff(cut)):
         here = leaf[cut[tree] : cut[tree + 1]] - tables.starts[tree]
-        view = TreeView(tables, int(tree))
+        view = view_tree(tables, int(tree))
         for number, cells in narrow.items():
             drawn[number].append(_draw_in_tree(view, number, cells, here, rng))
     empty = Bounded(np.empty(0, dtype=np.int32), *(np.empty(0) for _ in range(3)))

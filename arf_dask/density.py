@@ -96,8 +96,9 @@ def fitting(series: pl.Series, column: Column) -> pl.Series:
     except pl.exceptions.PolarsError:
         same = False
     kinds = {series.dtype.is_temporal(), column.dtype.is_temporal()}
+    words = isinstance(series.dtype, pl.String | pl.Categorical | pl.Enum)
     bools = {series.dtype == pl.Boolean, column.dtype == pl.Boolean}
-    if series.dtype == pl.Null or (same and len(kinds) == 1 and len(bools) == 1 and not text):
+    if series.dtype == pl.Null or (same and len(kinds) == 1 and len(bools) == 1 and not text and not words):
         return cast
     if column.dtype in FLOATS and series.dtype in FLOATS:
         return cast

@@ -99,6 +99,22 @@ def forget(evidence: Evidence, rows: Rows, freed: Flags, schema: Schema, *, stay
     return Evidence(len(rows), low, high, evidence.known, patterns, entries, False, possible)
 
 
+def into_range(evidence: Evidence, rows: Rows, schema: Schema) -> Evidence:
+    """The evidence with numbers beyond the range seen moved to its ends, in some rows."""
+    known = []
+    for number, variable in enumerate(schema.variables):
+        axis = schema.columns[variable.columns[0]].axis
+        parts = list(evidence.known[number])
+        for which, part in enumerate(parts):
+            if part.places is not None and axis is not None:
+                places = part.places.copy()
+                entry = evidence.entry[number][rows[evidence.pattern[number][rows] == which]]
+                places[entry] = np.clip(places[entry], axis.low, axis.high)
+                parts[which] = part._replace(places=places)
+        known.append(parts)
+    return evidence._replace(known=known)
+
+
 def row_batches(evidence: Evidence, view: TreeView) -> Iterator[slice]:
     """Slices of rows whose pairs fit into memory."""
     step = BATCH_ROWS if evidence.exact else max(1, min(BATCH_ROWS, PAIRS // max(view.n_leaves, 1)))
@@ -183,10 +199,11 @@ def _log_known(view: TreeView, number: int, part: Known, leaf: Ints, entry: Ints
         return _log_groups(view, number, part, leaf, entry, cells)
     probabilities = view.probabilities(number)
     point = part.point[entry]
-    allowed = point >= 0
+    p = probabilities.ravel()[leaf * np.int64(probabilities.shape[1]) + point]
+    wrong = point < 0
     if cells is not None:
-        allowed &= np.isin(point, cells.state)
-    p = np.where(allowed, probabilities[leaf, point], 0.0)
+        wrong |= ~np.isin(point, cells.state)
+    p[wrong] = 0.0
     if part.interval is not None and part.places is not None:
         rows = np.flatnonzero(_in_cells(part, entry, cells))
         state, at = part.interval[entry[rows]], leaf[rows]
@@ -195,9 +212,9 @@ def _log_known(view: TreeView, number: int, part: Known, leaf: Ints, entry: Ints
             logs += np.log(probabilities[at, state])
             result = np.log(p)
         result[rows] = np.logaddexp(result[rows], logs)
-        return result
+        return np.asarray(result)
     with np.errstate(divide="ignore"):
-        return np.log(p)
+        return np.asarray(np.log(p))
 
 
 def _in_cells(part: Known, entry: Ints, cells: Cells | None) -> Flags:

@@ -6,6 +6,7 @@ import numpy as np
 import polars as pl
 
 from arf_dask.answers import known_states, mean_places
+from arf_dask.axis import nameless
 from arf_dask.completion import complete, draw_leaves, relax
 from arf_dask.conditions import Piece, everything
 from arf_dask.density import not_null, subset
@@ -24,7 +25,7 @@ def impute(sampler: Sampler, frame: pl.DataFrame, draws: int | None, seed: int) 
     known = {name: flags for name, flags in not_null(told).items() if tables.schema.variable_of(name) is not None}
     if all(flags.all() for flags in known.values()):
         return [frame] * (1 if draws is None else draws)
-    piece = _values_only(tables.schema)
+    piece = _values_only(tables.schema, told.columns)
     evidence = read_evidence(told, tables.schema, known)
     logs = row_tree_logs(tables, evidence, piece, unknown_only=True)
     if np.isneginf(logs.total()).any():
@@ -38,11 +39,13 @@ def impute(sampler: Sampler, frame: pl.DataFrame, draws: int | None, seed: int) 
     return [_filled(frame, {name: rows[name][at + number] for name in known}, known) for number in range(draws)]
 
 
-def _values_only(schema: Schema) -> Piece:
-    """A missing cell is to get a value: neither null nor NaN."""
+def _values_only(schema: Schema, names: list[str]) -> Piece:
+    """A missing cell of these columns is to get a value: neither null nor NaN."""
     piece: Piece = {}
     for place, column in enumerate(schema.columns):
-        if column.kind not in ("categorical", "numeric") or not (column.nulls or column.nans):
+        if column.name not in names or column.kind not in ("categorical", "numeric"):
+            continue
+        if not (column.nulls or column.nans):
             continue
         allowed = everything(column)
         allowed.tokens[NULL] = column.n_points == 0 and not _has_line(schema, place)
@@ -60,7 +63,7 @@ def _filled(frame: pl.DataFrame, values: dict[str, pl.Series], known: dict[str, 
     filled = []
     for name, value in values.items():
         if not known[name].all():
-            own = frame[name]
+            own, value = nameless(frame[name]), nameless(value)
             dtype = value.dtype if own.dtype == pl.Null else own.dtype
             filled.append(own.cast(dtype).zip_with(pl.Series(known[name]), value.cast(dtype)).alias(name))
     return frame.with_columns(filled)
@@ -143,4 +146,4 @@ def _spread(value: pl.Series, rows: Rows, height: int) -> pl.Series:
     at = np.full(height, -1, dtype=np.int64)
     at[rows] = np.arange(len(rows))
     index = pl.Series(at).set(pl.Series(at < 0), None) if (at < 0).any() else pl.Series(at)
-    return value.gather(index)
+    return nameless(value).gather(index).alias(value.name)

@@ -14,6 +14,8 @@ from arf_dask.schema import Flags, Floats, Ints, Variable
 from arf_dask.smoothing import leaf_probabilities
 from arf_dask.tables import Surroundings, Tables, interval_bounds, value_edges
 
+KEPT_CELLS = 16_000_000  # (leaf, state) of all trees and variables: 128 MB
+
 
 class Cells(NamedTuple):
     """What a condition leaves of one variable. One row per cell: a point, or an interval or a part of one."""
@@ -143,6 +145,19 @@ class TreeView:
         return logs
 
 
+def view_tree(tables: Tables, tree: int) -> TreeView:
+    """The view of a tree: kept from one question to the next where all of them together are small."""
+    cells = tables.n_leaves * sum(variable.n_states for variable in tables.schema.variables)
+    if cells > KEPT_CELLS:
+        return TreeView(tables, tree)
+    kept = tables.kept
+    if tree not in kept:
+        kept[tree] = TreeView(tables, tree)
+    view = kept[tree]
+    assert isinstance(view, TreeView)
+    return view
+
+
 def axis_of(tables: Tables, variable: Variable) -> Axis:
     """The number line of a variable that has one."""
     axis = tables.schema.columns[variable.columns[0]].axis
@@ -218,10 +233,9 @@ def _normals(tables: Tables, tree: int, number: int, around: Surroundings) -> No
     narrow = interval_bounds(variable, seen, states, low, high)
     mu, sigma = (narrow[0] + narrow[1]) / 2, np.full(narrow[0].shape, np.inf)
     start = tables.starts[tree]
-    a, b = np.searchsorted(entries.leaf, [start, tables.starts[tree + 1]])
-    of_interval = variable.interval[entries.state]
-    skipped = int(np.count_nonzero(of_interval[:a]))
-    some = a + np.flatnonzero(of_interval[a:b])
+    a, b = tables.entry_starts[number][tree : tree + 2]
+    skipped = int(tables.normal_starts[number][tree])
+    some = a + np.flatnonzero(variable.interval[entries.state[a:b]])
     at = entries.leaf[some].astype(np.int64) - start, entries.state[some].astype(np.int64) - variable.first_interval
     known = np.zeros(mu.shape, dtype=bool)
     known[at] = True

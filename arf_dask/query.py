@@ -14,7 +14,7 @@ import numpy as np
 from arf_dask.cluster import Threads
 from arf_dask.conditions import Piece
 from arf_dask.evidence import Evidence, Pairs, Rows, find_pairs, log_sum, log_weights, row_batches, sum_by_row
-from arf_dask.leaves import Cells, TreeView, all_cells, compile_piece
+from arf_dask.leaves import Cells, TreeView, all_cells, compile_piece, view_tree
 from arf_dask.schema import Flags, Floats, Ints
 from arf_dask.tables import Tables
 
@@ -105,7 +105,7 @@ def row_beliefs(
 
 def _tree_weights(shared: tuple[Tables, Narrow], tree: int) -> Floats:
     tables, narrow = shared
-    return view_weights(TreeView(tables, tree), narrow)
+    return view_weights(view_tree(tables, tree), narrow)
 
 
 def view_weights(view: TreeView, narrow: Narrow) -> Floats:
@@ -118,7 +118,7 @@ def view_weights(view: TreeView, narrow: Narrow) -> Floats:
 
 def _tree_logs(shared: tuple[Tables, Evidence, Narrow, bool], tree: int) -> Floats:
     tables, evidence, narrow, unknown_only = shared
-    view = TreeView(tables, tree)
+    view = view_tree(tables, tree)
     parts = [np.empty(0)]
     for rows in row_batches(evidence, view):
         pairs = find_pairs(tables.trees[tree], evidence, rows)
@@ -129,7 +129,7 @@ def _tree_logs(shared: tuple[Tables, Evidence, Narrow, bool], tree: int) -> Floa
 
 def _tree_belief(shared: tuple[Tables, Narrow, Sequence[int], float], tree: int) -> dict[int, Belief]:
     tables, narrow, numbers, total = shared
-    view = TreeView(tables, tree)
+    view = view_tree(tables, tree)
     logs = view_weights(view, narrow)
     weights = np.exp(logs - total) if np.isfinite(total) else np.zeros(len(logs))
     return {number: _leaf_belief(view, number, narrow.get(number), weights) for number in numbers}
@@ -155,7 +155,7 @@ def _tree_row_beliefs(
     shared: tuple[Tables, Evidence, Floats, Mapping[int, Rows], Narrow], tree: int
 ) -> dict[int, Belief]:
     tables, evidence, totals, wanted, narrow = shared
-    view = TreeView(tables, tree)
+    view = view_tree(tables, tree)
     sums = {}
     for number, rows in wanted.items():
         variable = tables.schema.variables[number]
