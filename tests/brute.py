@@ -256,6 +256,8 @@ class Brute:
     ) -> Moments:
         """The mass (density where a float is a point) of one variable in one leaf, and the sum of `mean_of`."""
         variable = self.schema.variables[number]
+        if not any(place in conditions or place in points or place == mean_of for place in variable.columns):
+            return Moments(1.0, 0.0)
         mass = total = 0.0
         for piece in pieces:
             part, at = piece.probability, 0.0
@@ -617,13 +619,13 @@ def _form(rng: Any, value: Any, rows: list[dict], name: str, dtype: pl.DataType,
         if kind == "list" and not dtype.is_float():
             return [v for i, v in enumerate([value, *more]) if v not in [value, *more][:i]]
         return value
-    if kind == "above":
+    if kind == "above" and value < max(others):
         return (value, None)
-    if kind == "below":
-        return (None, value)
+    if kind in ("above", "below"):
+        return (None, max(others) if value == min(others) else value)
     low, high = min(value, more[0]), max(value, more[0])
     if low == high:
-        return (low, high)
+        return (low, high) if not continuous else (min(others), high) if low > min(others) else (low, max(others))
     return arf_dask.Interval(low, high, closed="left" if value == low else "right")
 
 

@@ -234,6 +234,24 @@ def test_expectations_given_any_of_several_conditions(name):
         same_means(name, small_model(name).expect(given=given), given)
 
 
+@pytest.mark.parametrize("name", ["categorical", "mixed", "plain"])
+def test_tables_of_level_probabilities(name):
+    model = small_model(name)
+    for given in (None, *conditions(name, 6)):
+        table = model.expect(given=given, level_probabilities=True)
+        categories = [c for c in model.schema.columns if c.kind == "categorical"]
+        assert table["column"].unique(maintain_order=True).to_list() == [c.name for c in categories]
+        for column in categories:
+            rows = table.filter(pl.col("column") == column.name)
+            levels = [str(v).lower() if isinstance(v, bool) else v for v in column.levels.to_list()]
+            assert rows["level"].drop_nulls().to_list() == levels
+            assert rows["probability"].sum() == pytest.approx(1, abs=1e-12)
+            for value, label in zip([*column.levels.to_list(), None], [*levels, None], strict=True):
+                found = rows.filter(pl.col("level").eq_missing(label))["probability"].sum()
+                expected = brute(name).probability({column.name: value}, {} if given is None else given)
+                assert found == pytest.approx(expected, abs=CLOSE)
+
+
 # Quantiles
 
 

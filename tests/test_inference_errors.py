@@ -148,14 +148,12 @@ def test_distribution_functions_are_of_values_of_the_column(x):
 
 def test_rows_with_unknown_columns_or_other_types_are_refused():
     model, rows = small_model("mixed"), small_frame("mixed").head(2)
-    for data, word in (
-        (rows.rename({"city": "ctiy"}), "ctiy"),
-        (rows.with_columns(pl.col("age").cast(pl.String)), "'age'"),
-    ):
-        with pytest.raises(ArfError, match=word):
-            model.log_density(data)
-        with pytest.raises(ArfError, match=word):
-            model.impute(data)
+    with pytest.raises(ArfError, match=r"(?s)'ctiy'.*'city'"):
+        model.log_density(rows.rename({"city": "ctiy"}))
+    other = rows.with_columns(pl.col("age").cast(pl.String))
+    for ask in (model.log_density, model.impute):
+        with pytest.raises(ArfError, match="'age'"):
+            ask(other)
 
 
 @pytest.mark.parametrize("draws", [0, -1, 2.5, "3", True])
