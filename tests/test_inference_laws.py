@@ -12,6 +12,7 @@ import pytest
 
 import arf_dask
 from arf_dask import Interval
+from arf_dask.marginals import grid_moments
 from tests.brute import conditions, holds, small_frame, small_model
 
 MODELS = ["continuous", "categorical", "mixed", "steps", "plain", "open", "uniform"]
@@ -261,6 +262,15 @@ def test_alternatives_that_meet_at_a_spike_count_it_once():
         assert (drawn["score"] == 5.0).mean() == pytest.approx(share, abs=4 * math.sqrt(share / 20_000))
 
 
+def test_alternatives_that_touch_at_a_value_of_a_density_lose_nothing():
+    model, x = small_model("continuous"), 0.123
+    right, left = Interval(x, 0.5, closed="right"), Interval(x, 1.0, closed="left")
+    below = Interval(-1.0, x, closed="right")
+    for given, low in (([right, left], x), ([left, right], x), ([(x, 0.5), left], x), ([below, left], -1.0)):
+        either = model.probability([{"x": one} for one in given])
+        assert either == pytest.approx(model.probability({"x": (low, 1.0)}), rel=1e-9)
+
+
 @pytest.mark.parametrize("missing", ["bonus", "joined"])
 def test_alternatives_with_a_missing_value_count_once(missing):
     model = small_model("mixed")
@@ -336,6 +346,19 @@ def test_no_density_is_nan_or_plus_infinity(name):
             found = small_model(name).log_density(data, given=given).to_numpy()
             assert not np.isnan(found).any()
             assert (found < np.inf).all()
+
+
+def test_means_far_from_the_curve_are_finite_whatever_is_computed_beside_them():
+    """The first box, 70 sigma out, alone has one point; beside a wider box it must not underflow."""
+    alone = grid_moments([160.0], [0.05], [155.5], [156.5]).mean
+    beside = grid_moments([160.0, 5.0], [0.05, 3.0], [155.5, 0.5], [156.5, 9.5]).mean
+    assert alone[0] == beside[0] == pytest.approx(156)
+    rng = np.random.default_rng(0)
+    frame = pl.DataFrame({"k": rng.integers(0, 400, 170), "b": rng.random(170) < 0.5})
+    model = fit(frame, trees=2, min_leaf=1, columns={"k": "numeric"})
+    found = [model.expect(["k"], given={"k": (None, high)})["k"][0] for high in range(5, 400, 15)]
+    assert found == sorted(found)
+    assert all(0 <= value <= 400 for value in found)
 
 
 def test_marginalising_a_value_that_was_never_missing():
