@@ -2,13 +2,15 @@
 
 One straight line of flow, each module using only what stands to its left:
 
-    frames -> schema -> encode -> forest -> adversary -> forde -> tables -> forge -> model
+    frames -> schema -> encode -> forest -> adversary -> forde -> tables -> conditions -> density -> forge -> model
 
-`fit` learns the joint distribution of a table and gives a `Model`; `model.sample` draws from it; `synthesize` does
-both. `adversarial_forest`, `forde` and `forge` are the paper's three algorithms one by one.
+`fit` learns the joint distribution of a table and gives a `Model`; `model.sample` draws from it, under any condition;
+`model.log_density`, `probability`, `expect`, `quantile`, `cdf` and `impute` answer questions; `synthesize` fits and
+draws. `adversarial_forest`, `forde` and `forge` are the paper's three algorithms one by one.
 """
 
 from arf_dask.api import AdversarialForest, adversarial_forest, fit, forde, forge, synthesize
+from arf_dask.conditions import Interval
 from arf_dask.errors import (
     ArfError,
     DataError,
@@ -29,6 +31,7 @@ __all__ = [
     "Column",
     "DataError",
     "ImpossibleConditionError",
+    "Interval",
     "KeyColumnWarning",
     "Model",
     "ModelFormatError",

@@ -47,9 +47,9 @@ class Axis:
             return np.ldexp(values, -self.exponent) if self.exponent else values
         return _grid_places(series, self)
 
-    def from_axis(self, places: Floats, dtype: pl.DataType, name: str = "") -> pl.Series:
-        """Values of `dtype` at these places, held inside the range seen."""
-        inside = np.clip(places, self.low, self.high)
+    def from_axis(self, places: Floats, dtype: pl.DataType, name: str = "", *, open_ends: bool = False) -> pl.Series:
+        """Values of `dtype` at these places, held inside the range seen unless floats may leave it."""
+        inside = places if open_ends and not self.grid else np.clip(places, self.low, self.high)
         if self.grid:
             return _grid_values(np.rint(inside).astype(np.int64), self, dtype).alias(name)
         values = np.ldexp(inside, self.exponent) if self.exponent else inside

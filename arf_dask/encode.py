@@ -120,8 +120,11 @@ def states_of_codes(variable: Variable) -> Ints:
     return states
 
 
-def decode_column(column: Column, tokens: Ints, places: Floats | None) -> pl.Series:
-    """Values of a column from tokens and, for a line, the places of the rows that are no points."""
+def decode_column(column: Column, tokens: Ints, places: Floats | None, *, open_ends: bool = False) -> pl.Series:
+    """Values of a column from tokens and, for a line, the places of the rows that are no points.
+
+    Places beyond the range seen stay there only with `open_ends`.
+    """
     if column.kind == "categorical":
         index = pl.Series(tokens.astype(np.int64) - FIRST_LEVEL)
         index = index.set(pl.Series(tokens == NULL), None) if (tokens == NULL).any() else index
@@ -132,7 +135,7 @@ def decode_column(column: Column, tokens: Ints, places: Floats | None) -> pl.Ser
     at = column.points[inside] if len(column.points) else np.zeros(len(tokens))
     if places is not None:
         at = np.where(tokens == column.between, places, at)
-    values = column.axis.from_axis(at, column.dtype)
+    values = column.axis.from_axis(at, column.dtype, open_ends=open_ends)
     if len(column.levels):  # spikes whose exact value float64 does not hold
         exact = column.levels.gather(pl.Series(inside.astype(np.int64)))
         values = exact.zip_with(pl.Series(tokens < column.between), values)

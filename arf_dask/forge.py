@@ -87,7 +87,7 @@ def forge_block(sampler: Sampler, n: int, seed: int, block: int, first_row: int)
     rng = generator(seed, Stage.FORGE, block)
     counts = rng.multinomial(n, sampler.weights)
     leaf = np.repeat(np.arange(len(counts)), counts)
-    drawn = [_draw_variable(sampler, number, leaf, rng) for number in range(len(sampler.variables))]
+    drawn = [draw_variable(sampler, number, leaf, rng) for number in range(len(sampler.variables))]
     order = rng.permutation(n)
     return assemble(sampler.tables, drawn, order, seed, first_row, rng)
 
@@ -107,7 +107,7 @@ def assemble(
         for member, place in enumerate(variable.columns):
             tokens = variable.tokens[:, member][shuffled]
             at = places[order] if places is not None and member == 0 else None
-            columns[place] = decode_column(tables.schema.columns[place], tokens, at)
+            columns[place] = decode_column(tables.schema.columns[place], tokens, at, open_ends=tables.support == "open")
     for place, column in enumerate(tables.schema.columns):
         if column.kind == "empty":
             columns[place] = pl.Series(column.name, [None], dtype=column.dtype).new_from_index(0, len(order))
@@ -146,13 +146,14 @@ def _variable_sampler(tables: Tables, number: int, split: NDArray[np.bool_]) -> 
     )
 
 
-def _draw_variable(sampler: Sampler, number: int, leaf: NDArray[np.int64], rng: np.random.Generator) -> Drawn:
+def draw_variable(sampler: Sampler, number: int, leaf: NDArray[np.int64], rng: np.random.Generator) -> Drawn:
+    """States, and places where they are intervals, of one variable: a row for every leaf given."""
     here, variable = sampler.variables[number], sampler.tables.schema.variables[number]
     one = variable.n_states == 1
     states = np.zeros(len(leaf), dtype=np.int32) if one else _draw_states(sampler, here, leaf, rng)
     if here.line is None:
         return Drawn(states, None)
-    return Drawn(states, _draw_places(sampler, number, leaf, states, rng))
+    return Drawn(states, draw_places(sampler, number, leaf, states, rng))
 
 
 def _draw_states(sampler: Sampler, here: VariableSampler, leaf: NDArray[np.int64], rng: np.random.Generator) -> Ints:
@@ -189,7 +190,7 @@ def scaled(chance: NDArray[np.uint64], rows: NDArray[np.int64]) -> NDArray[np.in
     return ((chance * rows.astype(np.uint64)) >> np.uint64(32)).astype(np.int64)
 
 
-def _draw_places(
+def draw_places(
     sampler: Sampler, number: int, leaf: NDArray[np.int64], states: Ints, rng: np.random.Generator
 ) -> Floats:
     """A number for every row whose state is an interval."""

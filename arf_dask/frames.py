@@ -42,6 +42,24 @@ def take(data: Any) -> Given:
     )
 
 
+def is_frame(data: Any) -> bool:
+    """Whether this is a frame that `take` takes, and no path."""
+    if isinstance(data, pl.DataFrame | pl.LazyFrame | pa.Table):
+        return True
+    pandas = sys.modules.get("pandas")
+    if pandas is not None and isinstance(data, pandas.DataFrame):
+        return True
+    return type(data).__module__.startswith(("dask.dataframe", "dask_expr")) and hasattr(data, "npartitions")
+
+
+def with_index_of(result: Any, data: Any) -> Any:
+    """The rows of `data` again: a pandas frame keeps its index."""
+    pandas = sys.modules.get("pandas")
+    if pandas is None or not isinstance(data, pandas.DataFrame):
+        return result
+    return result.set_axis(data.index, axis=0)
+
+
 def read(path: str) -> pl.DataFrame:
     """Parquet or CSV files: one file, a directory, or a glob."""
     target = Path(path)

@@ -81,6 +81,25 @@ def mass(a: ArrayLike, b: ArrayLike, mu: ArrayLike, sigma: ArrayLike, lower: Arr
     return np.exp(_log_mass(a, b, mu, sigma, lower, upper))
 
 
+def log_mass(a: ArrayLike, b: ArrayLike, mu: ArrayLike, sigma: ArrayLike, lower: ArrayLike, upper: ArrayLike) -> Array:
+    """Log probability of [a, b], of which only the part inside [lower, upper] counts; -inf where that is empty."""
+    return _log_mass(*floats(a, b, mu, sigma, lower, upper))
+
+
+def log_weight(low: ArrayLike, high: ArrayLike, mu: ArrayLike, sigma: ArrayLike) -> Array:
+    """Log mass of [low, high] before truncation; of a uniform, the log of the width. What densities are divided by."""
+    return _log_weight(*floats(low, high, mu, sigma))
+
+
+def log_bell(x: ArrayLike, mu: ArrayLike, sigma: ArrayLike) -> Array:
+    """Log density at `x` before truncation, to the measure of `log_weight`."""
+    x, mu, sigma = floats(x, mu, sigma)
+    uniform, scale = _split_uniform(sigma)
+    with np.errstate(all="ignore"):
+        bell = -0.5 * ((x - mu) / scale) ** 2 - np.log(scale) - _HALF_LOG_TWO_PI
+    return np.where(uniform, 0.0, bell)
+
+
 def cdf(x: ArrayLike, mu: ArrayLike, sigma: ArrayLike, lower: ArrayLike, upper: ArrayLike) -> Array:
     """Probability of values up to `x`."""
     return mass(lower, x, mu, sigma, lower, upper)

@@ -118,7 +118,7 @@ def _fit_intervals(tables: Tables, number: int, table: pl.DataFrame) -> tuple[Fl
     count = table["count"].to_numpy().astype(np.float64)
     seen = value_edges(variable, tables.schema, "observed")
     variance = np.maximum(squares / count, least_variance(mean, count, seen, *bounds))
-    return _match(mean, variance, bounds, axis.grid & (count > FEW_ROWS))
+    return _match(mean, variance, bounds, np.full(len(mean), axis.grid))
 
 
 def _match(mean: Floats, variance: Floats, bounds: Bounds, coarse: NDArray[np.bool_]) -> tuple[Floats, Floats]:

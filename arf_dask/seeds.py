@@ -20,6 +20,7 @@ class Stage(IntEnum):
     KEYS = 6
     IMPUTE = 7
     SAMPLE = 8
+    GIVEN = 9
 
 
 def entropy(seed: int | None) -> int:

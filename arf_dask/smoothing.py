@@ -60,6 +60,19 @@ def parent_share(counts: Floats, around: Surroundings, number: int, strength: fl
 
 def column_share(variable: Variable, histogram: Counts, low: NDArray[np.integer], high: NDArray[np.integer]) -> Floats:
     """Shares of the states in the whole column, inside the codes low..high. One row per box."""
+    everywhere = (low == 0) & (high == variable.n_codes - 1)
+    if everywhere.any() and len(low) > 1:
+        # Most leaves of a tree do not split on a variable: for these it is the same everywhere.
+        shares = np.empty((len(low), variable.n_states))
+        shares[everywhere] = column_share(variable, histogram, low[everywhere][:1], high[everywhere][:1])
+        shares[~everywhere] = _shares_in_boxes(variable, histogram, low[~everywhere], high[~everywhere])
+        return shares
+    return _shares_in_boxes(variable, histogram, low, high)
+
+
+def _shares_in_boxes(
+    variable: Variable, histogram: Counts, low: NDArray[np.integer], high: NDArray[np.integer]
+) -> Floats:
     state_of = states_of_codes(variable)
     total = np.concatenate([[0], np.cumsum(histogram)])
     mass = np.maximum(total[high + 1] - total[low], 1)

@@ -84,6 +84,20 @@ class Tables:
         parts = [leaf_boxes(tree, self.n_codes) for tree in self.trees]
         return Boxes(*(np.concatenate([side.astype(small) for side in sides]) for sides in zip(*parts, strict=True)))
 
+    @cached_property
+    def kept(self) -> dict[int, object]:
+        """Per tree: what was worked out for one question and serves the next (leaves.py)."""
+        return {}
+
+    @cached_property
+    def normal_starts(self) -> Sequence[Counts]:
+        """Per variable and tree: its first entry among those that are intervals; one more at the end."""
+        found = []
+        for variable, entries in zip(self.schema.variables, self.entries, strict=True):
+            before = np.concatenate([[0], np.cumsum(variable.interval[entries.state])])
+            found.append(before[entries.first[self.starts]])
+        return found
+
     def surroundings(self, tree: int) -> Surroundings:
         """Boxes, rows and parents of the leaves of one tree."""
         here = slice(self.starts[tree], self.starts[tree + 1])
