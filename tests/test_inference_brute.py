@@ -282,7 +282,7 @@ def test_distribution_functions(name, column):
 def test_quantiles_turn_the_distribution_function_round(name, column):
     model, loops = small_model(name), brute(name)
     axis = next(c for c in model.schema.columns if c.name == column).axis
-    chances = [0.01, 0.1, 0.25, 0.5, 0.75, 0.9, 0.99]
+    chances = [0.01, 0.25, 0.5, 0.9]
     for given in (None, *(c for c in conditions(name, 5, 1) if column not in c)):
         found = model.quantile(column, chances, given=given)
         assert found == sorted(found)

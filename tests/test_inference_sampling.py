@@ -390,7 +390,7 @@ def test_draws_agree_with_expectations_quantiles_and_probabilities(kind):
     assert drawn.height == DRAWS
     check_agreement(model, drawn, given, drawn.columns)
     events = conditions(name, 5, 2, False)
-    met = drawn.head(20_000).to_dicts()
+    met = drawn.head(10_000).to_dicts()
     for event in events:
         share = sum(all(holds(row[c], k) for c, k in event.items()) for row in met) / len(met)
         close_share(share, model.probability(event, given=given), len(met))
