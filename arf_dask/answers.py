@@ -17,7 +17,7 @@ from arf_dask.errors import OptionError, unknown_column
 from arf_dask.evidence import Evidence, Rows
 from arf_dask.frames import is_frame
 from arf_dask.leaves import Cells, all_cells, compile_piece, view_tree
-from arf_dask.marginals import cdf as normal_cdf
+from arf_dask.marginals import log_weight
 from arf_dask.query import Belief, beliefs, log_probability, row_beliefs, row_log_density, view_weights
 from arf_dask.schema import FIRST_LEVEL, Column, Floats, Schema
 from arf_dask.tables import Tables
@@ -196,6 +196,7 @@ def _level_table(tables: Tables, names: list[str], asked: Asked, rows: bool) -> 
 class Mixture(NamedTuple):
     """The distribution of the numbers of one column under a condition."""
 
+    base: float  # the probability of all that lies below the rest
     points: Floats  # the spikes, ascending
     masses: Floats  # their probabilities
     weight: Floats  # per (leaf, cell) of the line
@@ -203,14 +204,25 @@ class Mixture(NamedTuple):
     sigma: Floats
     lower: Floats
     upper: Floats
+    whole: Floats  # log weight of the normal from lower to upper
 
     def below(self, place: float, grid: bool) -> float:
         """The probability of numbers up to a place."""
         edge = np.floor(place) + 0.5 if grid and np.isfinite(place) else place
-        mass = self.masses[self.points <= place].sum()
-        if len(self.weight):
-            mass += self.weight @ normal_cdf(edge, self.mu, self.sigma, self.lower, self.upper)
+        mass = self.base + self.masses[self.points <= place].sum() + self.weight[self.upper <= edge].sum()
+        inside = np.flatnonzero((self.lower < edge) & (self.upper > edge))
+        if len(inside):
+            part = log_weight(self.lower[inside], edge, self.mu[inside], self.sigma[inside]) - self.whole[inside]
+            mass += self.weight[inside] @ np.exp(np.minimum(part, 0.0))
         return float(min(mass, 1.0))
+
+    def between(self, low: float, high: float, grid: bool) -> Mixture:
+        """The same, with all that lies outside of low .. high done with: quicker to ask about places inside."""
+        half = 0.5 if grid else 0.0
+        done, ahead = self.upper <= low + half, self.lower >= high + half
+        base = self.base + float(self.weight[done].sum())
+        kept = ~done & ~ahead
+        return Mixture(base, self.points, self.masses, *(part[kept] for part in self[3:]))
 
 
 def mixture(tables: Tables, name: str, given: Any) -> tuple[Mixture, Column]:
@@ -245,7 +257,9 @@ def mixture(tables: Tables, name: str, given: Any) -> tuple[Mixture, Column]:
     numbers = float(masses.sum() + weight.sum())
     if numbers == 0:
         raise impossible({name: Span(-np.inf, np.inf), "given": given})
-    return Mixture(points, masses / numbers, weight / numbers, *normals), column
+    mu, sigma, lower, upper = normals
+    whole = log_weight(lower, upper, mu, sigma)
+    return Mixture(0.0, points, masses / numbers, weight / numbers, mu, sigma, lower, upper, whole), column
 
 
 def _tree_mixture(
@@ -315,6 +329,7 @@ def _quantile(found: Mixture, q: float, column: Column) -> float:
             high = middle
         else:
             low = middle
+        found = found.between(low, high, grid)
     spikes = found.points[(found.points > low) & (found.points <= high) & (found.masses > 0)]
     return float(spikes[0]) if len(spikes) else high
 

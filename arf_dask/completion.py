@@ -61,9 +61,10 @@ def complete(
 def relax(tables: Tables, evidence: Evidence, totals: Floats, piece: Piece | None = None) -> Evidence:
     """The evidence with impossible rows made possible: as few variables given up as it takes, one by one.
 
-    Numbers beyond the range seen are taken for its ends first; that may do. A variable that is given up no longer counts, but first the row stays in the leaves where its number would lie; if
-    that is of no use it is forgotten. Of those whose loss makes a row possible the one goes that leaves the largest
-    density; if there is none, the one with the least probability of its own.
+    Numbers beyond the range seen are taken for its ends first; that may do. A variable that is given up no longer
+    counts, but at first the row stays in the leaves where its number would lie; if that is of no use it is forgotten.
+    Of those whose loss makes a row possible the one goes that leaves the largest density; if there is none, the one
+    with the least probability of its own.
     """
     width = len(tables.schema.variables)
     rows = np.arange(evidence.n_rows)

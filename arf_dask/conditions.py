@@ -158,7 +158,8 @@ def _cut(span: Span, cut: Span, grid: bool) -> list[Span]:
         parts.append(Span(span.low, cut.low if grid else math.nextafter(cut.low, -math.inf)))
     if cut.high < span.high:
         parts.append(Span(cut.high if grid else math.nextafter(cut.high, math.inf), span.high))
-    return parts
+    # A single number that is left of an interval has no probability, and is not what was asked for.
+    return [part for part in parts if part.low < part.high]
 
 
 def _without(piece: Piece, taken: Piece) -> list[Piece]:

@@ -20,7 +20,7 @@ from arf_dask.schema import Flags, Floats, Ints, Schema, Variable
 
 Rows = NDArray[np.int64]
 PAIRS = 2_000_000  # pairs of one tree held at a time, at most
-BATCH_ROWS = 16_384
+BATCH_ROWS = 16_384  # fewer than 2**16
 IMPOSSIBLE = -1
 
 
@@ -128,16 +128,19 @@ def find_pairs(tree: Tree, evidence: Evidence, rows: slice) -> Pairs:
         return Pairs(some, leaf_numbers(tree, evidence.low[some]))
     row, node = some, np.zeros(len(some), dtype=np.int32)
     done: list[tuple[Rows, Ints]] = []
+    low, high, width = evidence.low.ravel(), evidence.high.ravel(), evidence.low.shape[1]
     while len(row):
         inner = tree.left[node] >= 0
         done.append((row[~inner], node[~inner]))
         row, node = row[inner], node[inner]
         feature, threshold = tree.feature[node], tree.threshold[node]
-        left, right = evidence.low[row, feature] <= threshold, evidence.high[row, feature] > threshold
+        at = row * width + feature  # one index is looked up faster than two
+        left, right = low[at] <= threshold, high[at] > threshold
         row = np.concatenate([row[left], row[right]])
         node = np.concatenate([tree.left[node[left]], tree.right[node[right]]])
     row, node = (np.concatenate(part) for part in zip(*done, strict=True)) if done else (some, node)
-    order = np.lexsort((node, row))
+    # Of one row, pairs come in an order that no other row changes; 16 bits are sorted in linear time.
+    order = np.argsort((row - rows.start).astype(np.uint16), kind="stable")
     number = np.cumsum(tree.left < 0, dtype=np.int32) - 1
     return Pairs(row[order], number[node[order]])
 

@@ -48,6 +48,7 @@ class TreeView:
         self._probabilities: dict[int, Floats] = {}
         self._normals: dict[int, Normals] = {}
         self._weights: dict[int, Floats] = {}
+        self._means: dict[int, Floats] = {}
 
     @cached_property
     def log_coverage(self) -> Floats:
@@ -108,6 +109,14 @@ class TreeView:
 
     def means(self, number: int, cells: Cells) -> Floats:
         """(leaf, cell): the mean place inside each cell that is an interval; 0 for points."""
+        variable = self.tables.schema.variables[number]
+        if not (bool(cells.whole.all()) and len(cells.state) == variable.n_states):
+            return self._means_of(number, cells)
+        if number not in self._means:
+            self._means[number] = self._means_of(number, cells)
+        return self._means[number]
+
+    def _means_of(self, number: int, cells: Cells) -> Floats:
         variable = self.tables.schema.variables[number]
         result = np.zeros((self.n_leaves, len(cells.state)))
         grid = axis_of(self.tables, variable).grid

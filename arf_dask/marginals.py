@@ -322,8 +322,7 @@ def _summed(mu: Array, sigma: Array, first: Array, count: Array) -> Moments:
     for rows in chunks(order.size, _CHUNK):
         at = order[rows]
         steps = np.arange(count[at[-1]], dtype=np.float64)
-        weight = _bin_weights(mu[at] - first[at], sigma[at], steps)
-        weight *= steps < count[at, None]
+        weight = _bin_weights(mu[at] - first[at], sigma[at], steps, count[at])
         weight /= weight.sum(axis=1, keepdims=True)
         offset = weight @ steps
         mean[at] = first[at] + offset
@@ -331,18 +330,20 @@ def _summed(mu: Array, sigma: Array, first: Array, count: Array) -> Moments:
     return Moments(mean, variance)
 
 
-def _bin_weights(mu: Array, sigma: Array, points: Array) -> Array:
-    """One row per distribution, one column per point: masses up to a factor per row."""
+def _bin_weights(mu: Array, sigma: Array, points: Array, count: Array) -> Array:
+    """One row per distribution, one column per point: masses up to a factor per row, of its first `count` points."""
+    beyond = points >= count[:, None]
     weight = np.empty((mu.size, points.size))
     furthest = np.maximum(np.abs(mu), np.abs(points[-1] - mu)) + 0.5
-    nearest = np.abs(mu - np.clip(mu, -0.5, points[-1] + 0.5))
+    nearest = np.abs(mu - np.clip(mu, -0.5, count - 0.5))
     narrow = np.maximum(furthest / sigma, 1.0) < _NARROW * sigma
     deep = ~narrow & (nearest > _DEEP * sigma)
     plain = ~narrow & ~deep
     for rows, log_weights in ((narrow, _log_narrow_bins), (deep, _log_weight_bins)):
-        logs = log_weights(mu[rows, None], sigma[rows, None], points)
+        logs = np.where(beyond[rows], -np.inf, log_weights(mu[rows, None], sigma[rows, None], points))
         weight[rows] = np.exp(logs - logs.max(axis=1, keepdims=True))
     weight[plain] = _plain_bins(mu[plain, None], sigma[plain, None], points)
+    weight[beyond] = 0.0
     return weight
 
 

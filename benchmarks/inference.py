@@ -86,9 +86,8 @@ def gaussian(_: Path) -> None:
             outside += int((~finite).sum()) if family == "truncnorm" else 0
             scores[family].append(float(-found[finite].mean()))
     for family, nll in scores.items():
-        print(
-            f"Toeplitz Gaussian, 100 trees, open, {family}: {np.mean(nll):.3f} +- {np.std(nll):.3f} nats (truth {TRUTH})"
-        )
+        score = f"{np.mean(nll):.3f} +- {np.std(nll):.3f} nats (truth {TRUTH})"
+        print(f"Toeplitz Gaussian, 100 trees, open, {family}: {score}")
     print(f"rows at -inf with truncnorm: {outside}")
 
 

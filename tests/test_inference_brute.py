@@ -133,7 +133,7 @@ def test_density_given_a_condition_on_the_same_columns(name):
 def test_density_given_any_of_several_conditions(name):
     rows = rows_of(name, 5)
     some = conditions(name, 9, most=2, floats_as_points=False)
-    for given in (some[:2], some[2:5], some[5:9]):
+    for given in (some[:2], some[2:5], some[5:8]):
         expected = [log(brute(name).density(row, given)) for row in rows.to_dicts()]
         same_logs(small_model(name).log_density(rows, given=given), expected)
 
@@ -160,7 +160,7 @@ def test_probability_given_conditions_of_every_form(name):
 @pytest.mark.parametrize("name", MODELS)
 def test_probability_of_any_of_several_events(name):
     some = conditions(name, 15, floats_as_points=False)
-    for event in (some[:2], some[2:5], some[5:10], some[10:13] + some[10:13]):
+    for event in (some[:2], some[2:5], some[5:9], some[10:12] + some[10:12]):
         expected = brute(name).probability(event)
         assert small_model(name).probability(event) == pytest.approx(expected, rel=CLOSE, abs=1e-12)
         given = some[13:]
@@ -282,7 +282,7 @@ def test_distribution_functions(name, column):
 def test_quantiles_turn_the_distribution_function_round(name, column):
     model, loops = small_model(name), brute(name)
     axis = next(c for c in model.schema.columns if c.name == column).axis
-    chances = [0.01, 0.1, 0.25, 0.5, 0.75, 0.9, 0.99]
+    chances = [0.01, 0.25, 0.5, 0.9]
     for given in (None, *(c for c in conditions(name, 5, 1) if column not in c)):
         found = model.quantile(column, chances, given=given)
         assert found == sorted(found)

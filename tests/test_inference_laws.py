@@ -383,13 +383,13 @@ def test_a_row_of_nothing_known_has_density_one():
 def test_batches_and_the_order_of_rows_do_not_matter():
     model, frame = small_model("mixed"), small_frame("mixed")
     rng = np.random.default_rng(1)
-    rows = frame.select(pl.all().gather(rng.integers(0, frame.height, 35_000)))
+    rows = frame.select(pl.all().gather(rng.integers(0, frame.height, 18_000)))
     whole = model.log_density(rows)
     assert len(whole) == rows.height
     order = rng.permutation(rows.height)
     shuffled = model.log_density(rows[order])
     np.testing.assert_allclose(shuffled.to_numpy(), whole.to_numpy()[order], rtol=1e-13)
-    for start, size in ((0, 1), (7, 33), (16_380, 10), (34_999, 1)):
+    for start, size in ((0, 1), (7, 33), (16_380, 10), (17_999, 1)):
         part = model.log_density(rows.slice(start, size))
         np.testing.assert_allclose(part.to_numpy(), whole.to_numpy()[start : start + size], rtol=1e-13)
     partial = model.log_density(rows.select("age", "bonus"), given={"city": "Rome"}, missing="marginal")
