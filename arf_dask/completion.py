@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TypeVar
+
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
@@ -13,10 +15,12 @@ from arf_dask.conditions import Piece
 from arf_dask.evidence import Evidence, Known, find_pairs, forget, into_range, log_weights, row_batches
 from arf_dask.forge import BLOCK_ROWS, Drawn, Sampler, assemble, draw_places, draw_variable
 from arf_dask.leaves import Cells, compile_piece, view_tree
-from arf_dask.query import RowLogs, allowed_shares, row_log_density
+from arf_dask.query import RowLogs, allowed_shares, row_log_density, row_tree_logs
 from arf_dask.schema import Flags, Floats, Ints
 from arf_dask.seeds import Stage, generator
 from arf_dask.tables import Tables
+
+Kind = TypeVar("Kind", bound=np.generic)
 
 
 def draw_leaves(
@@ -58,7 +62,7 @@ def complete(
     return pl.concat(list(Threads().map(_complete_block, shared, [(at, min(at + step, n_rows)) for at in starts])))
 
 
-def relax(tables: Tables, evidence: Evidence, totals: Floats, piece: Piece | None = None) -> Evidence:
+def relax(tables: Tables, evidence: Evidence, logs: RowLogs, piece: Piece | None = None) -> tuple[Evidence, RowLogs]:
     """The evidence with impossible rows made possible: as few variables given up as it takes, one by one.
 
     Numbers beyond the range seen are taken for its ends first; that may do. A variable that is given up no longer
@@ -66,9 +70,31 @@ def relax(tables: Tables, evidence: Evidence, totals: Floats, piece: Piece | Non
     Of those whose loss makes a row possible the one goes that leaves the largest density; if there is none, the one
     with the least probability of its own.
     """
+    dead = np.flatnonzero(np.isneginf(logs.total()))
+    if not len(dead):
+        return evidence, logs
+    none = np.zeros((len(dead), len(tables.schema.variables)), dtype=bool)
+    some = into_range(forget(evidence, dead, none, tables.schema), np.arange(len(dead)), tables.schema)
+    some = _give_up(tables, some, piece)
+    again = row_tree_logs(tables, some, piece or {}, unknown_only=True)
+    by_tree = [_replaced(part, dead, new) for part, new in zip(logs.by_tree, again.by_tree, strict=True)]
+    low, high = _replaced(evidence.low, dead, some.low), _replaced(evidence.high, dead, some.high)
+    pattern = [_replaced(part, dead, new) for part, new in zip(evidence.pattern, some.pattern, strict=True)]
+    possible = _replaced(evidence.possible, dead, some.possible)
+    merged = Evidence(evidence.n_rows, low, high, some.known, pattern, evidence.entry, False, possible)
+    return merged, RowLogs(by_tree)
+
+
+def _replaced(array: NDArray[Kind], rows: Leaves, values: NDArray[Kind]) -> NDArray[Kind]:
+    array = array.copy()
+    array[rows] = values
+    return array
+
+
+def _give_up(tables: Tables, evidence: Evidence, piece: Piece | None) -> Evidence:
+    """One variable after the other, until every row is possible."""
     width = len(tables.schema.variables)
     rows = np.arange(evidence.n_rows)
-    evidence = into_range(evidence, np.flatnonzero(np.isneginf(totals)), tables.schema)
     totals = row_log_density(tables, evidence, [piece or {}], unknown_only=True)
     for _ in range(width):
         dead = np.flatnonzero(np.isneginf(totals))

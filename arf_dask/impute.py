@@ -28,9 +28,7 @@ def impute(sampler: Sampler, frame: pl.DataFrame, draws: int | None, seed: int) 
     piece = _values_only(tables.schema, told.columns)
     evidence = read_evidence(told, tables.schema, known)
     logs = row_tree_logs(tables, evidence, piece, unknown_only=True)
-    if np.isneginf(logs.total()).any():
-        evidence = relax(tables, evidence, logs.total(), piece)
-        logs = row_tree_logs(tables, evidence, piece, unknown_only=True)
+    evidence, logs = relax(tables, evidence, logs, piece)
     if draws is None:
         return [_filled(frame, _expected(tables, told, evidence, known, logs.total(), piece), known)]
     leaf = draw_leaves(tables, evidence, logs, draws, seed, piece)

@@ -73,8 +73,7 @@ def _complete_rows(
         _name_unseen(frame, tables.schema, int(np.flatnonzero(dead)[0]))
         raise impossible(frame, int(np.flatnonzero(dead)[0]))
     if dead.any() and on_impossible == "relax":
-        evidence = relax(tables, evidence, logs.total())
-        logs = row_tree_logs(tables, evidence, {})
+        evidence, logs = relax(tables, evidence, logs)
         dead = np.isneginf(logs.total())
     rows = complete(sampler, evidence, frame, known, draw_leaves(tables, evidence, logs, n, seed), seed)
     if not dead.any():
