@@ -43,7 +43,7 @@ def sample_given(sampler: Sampler, given: Any, n: int, seed: int, on_impossible:
     pieces = parse(given, sampler.tables.schema)
     plan = make_plan(sampler, pieces)
     if plan is not None:
-        return _draw_plan(plan, n, seed, report)
+        return _told_exactly(_draw_plan(plan, n, seed, report), given, sampler.tables.schema)
     if on_impossible == "raise":
         raise impossible(given)
     alternatives = [given] if isinstance(given, Mapping) else list(given)
@@ -85,6 +85,24 @@ def _complete_rows(
         other = told[name].cast(dtype, strict=False) if name in told.columns else _nulls(name, dtype, told.height)
         columns[name] = rows[name].zip_with(empty, other)
     return pl.DataFrame(columns)
+
+
+def _told_exactly(frame: pl.DataFrame, given: Any, schema: Schema) -> pl.DataFrame:
+    """The frame with the values the caller names to the last digit, also where a column's axis is coarser."""
+    alternatives = [given] if isinstance(given, Mapping) else list(given)
+    for column in schema.columns:
+        if column.axis is None or column.axis.lossless:
+            continue
+        asked = [one[column.name] for one in alternatives if column.name in one]
+        told = [value for some in asked for value in (some if is_choices(some) else [some])]
+        told = [value for value in told if value is not None and not isinstance(value, tuple | Interval)]
+        if told:
+            values = pl.Series(told, dtype=column.dtype).sort()
+            places, drawn = column.axis.to_axis(values), column.axis.to_axis(frame[column.name])
+            at = np.minimum(np.searchsorted(places, drawn), len(places) - 1)
+            exact = values.gather(pl.Series(at)).zip_with(pl.Series(places[at] == drawn), frame[column.name])
+            frame = frame.with_columns(exact.alias(column.name))
+    return frame
 
 
 def _draw_plan(plan: Plan, n: int, seed: int, report: Progress) -> pl.DataFrame:
