@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
+from scipy.sparse import csr_array
 
 from arf_dask.cluster import Threads
 from arf_dask.conditions import Piece
@@ -223,6 +224,9 @@ def _add_tables(
     interval: Flags,
 ) -> None:
     """Add leaf tables to the rows in `slot` (ascending), weighed and made to add up to one; a few at a time."""
+    if groups is None or group is None:
+        _add_products(belief, tables, leaf, slot, logs)
+        return
     step = max(1, CHUNK_CELLS // tables[0].shape[1])
     for at in range(0, len(leaf), step):
         here = slice(at, at + step)
@@ -237,6 +241,15 @@ def _add_tables(
             moments = tables[1][leaf[here]]
             moments = moments if agree is None else moments * agree[:, interval]
             belief.moments[row[starts]] += np.add.reduceat(weights[:, None] * moments, starts, axis=0)
+
+
+def _add_products(belief: Belief, tables: list[Floats], leaf: Ints, slot: Rows, logs: Floats) -> None:
+    """The same for rows that know nothing of the variable: one product of a sparse matrix (row, leaf)."""
+    weights = np.exp(logs) / tables[0].sum(axis=1)[leaf]
+    shape = (len(belief.states), len(tables[0]))
+    by_row = csr_array((weights, (slot, leaf)), shape=shape)
+    for total, table in zip(belief, tables, strict=False):
+        total += by_row @ table
 
 
 def _added(sums: dict[int, Belief], part: dict[int, Belief]) -> dict[int, Belief]:
