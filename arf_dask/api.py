@@ -134,32 +134,37 @@ def forde(forest: AdversarialForest, data: Any, *, progress: bool | Report | Non
         return _estimate(frame, estimated, codes, [leaves for _, leaves in pruned], report)
 
 
-def forge(model: Model, n: int, *, seed: int | None = None, progress: bool | Report | None = None) -> pl.DataFrame:
+def forge(
+    model: Model, n: int, *, given: Any = None, seed: int | None = None, progress: bool | Report | None = None
+) -> pl.DataFrame:
     """The paper's Alg. 3: `n` synthetic rows. The same as `model.sample`."""
-    return model.sample(n, seed=seed, progress=progress)
+    return model.sample(n, given=given, seed=seed, progress=progress)
 
 
 def synthesize(
     data: Any,
     n: int | None = None,
     *,
+    given: Any = None,
     seed: int | None = None,
     progress: bool | Report | None = None,
     **options: Any,
 ) -> Any:
     """A synthetic twin of `data`, of the same kind, with `n` rows (as many as `data` has, if None).
 
-    Options are those of `fit`. Made for `df.pipe(arf_dask.synthesize, n=1_000_000)`.
+    `given` is a condition as in `Model.sample`; options are those of `fit`. Made for `df.pipe(arf_dask.synthesize, n=1_000_000)`.
     """
     if n is not None:
         check_rows(n)
     checked, chosen = _options(**options), entropy(seed)
-    given = take(data)
+    taken = take(data)
     with progress_for(progress) as report:
-        forest, codes, leaves = _train(given.frame, checked, chosen, report)
-        model = _estimate(given.frame, forest, codes, leaves, report)
-        rows = given.frame.height if n is None else n
-        return given.back(model.draw(rows, chosen, report))
+        forest, codes, leaves = _train(taken.frame, checked, chosen, report)
+        model = _estimate(taken.frame, forest, codes, leaves, report)
+        rows = taken.frame.height if n is None else n
+        if given is None:
+            return taken.back(model.draw(rows, chosen, report))
+    return taken.back(model.sample(rows, given=given, seed=chosen, progress=progress))
 
 
 def _options(**given: Any) -> Options:

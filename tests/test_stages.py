@@ -93,3 +93,16 @@ def test_a_model_from_merged_parts_is_the_model_from_the_whole():
     for one, other in zip(whole.entries, parts.entries, strict=True):
         for a, b in zip(one, other, strict=True):
             np.testing.assert_allclose(a, b, rtol=1e-9)
+
+
+def test_a_condition_goes_through_synthesize_and_forge():
+    data = table(400, 0)
+    given = {"kind": "a", "n": (3, 5)}
+    model = arf_dask.fit(data, trees=3, seed=2)
+    for drawn in (
+        arf_dask.synthesize(data, 200, given=given, trees=3, seed=2),
+        arf_dask.forge(model, 200, given=given, seed=2),
+    ):
+        assert drawn.height == 200
+        assert set(drawn["kind"]) == {"a"}
+        assert drawn["n"].is_between(3, 5).all()
