@@ -152,7 +152,8 @@ def synthesize(
 ) -> Any:
     """A synthetic twin of `data`, of the same kind, with `n` rows (as many as `data` has, if None).
 
-    `given` is a condition as in `Model.sample`; options are those of `fit`. Made for `df.pipe(arf_dask.synthesize, n=1_000_000)`.
+    `given` is a condition as in `Model.sample`; options are those of `fit`. Made for
+    `df.pipe(arf_dask.synthesize, n=1_000_000)`.
     """
     if n is not None:
         check_rows(n)
