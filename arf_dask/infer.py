@@ -248,7 +248,7 @@ def _line(
     variable = _line_variable(column, place, edges, segments, profile.line.places[~atoms][[0, -1]])
     used: set[int] = set()
     for step in steps:
-        tokens = _read_off(frame, columns, variable, place, step.target)
+        tokens = _read_off(frame, columns, variable, step.target)
         if tokens is not None:
             variable = _with_member(variable, step.target, tokens)
             used.add(step.target)
@@ -281,9 +281,7 @@ def _line_variable(column: Column, place: int, edges: Floats, segments: Floats, 
     )
 
 
-def _read_off(
-    frame: pl.DataFrame, columns: tuple[Column, ...], variable: Variable, place: int, target: int
-) -> Ints | None:
+def _read_off(frame: pl.DataFrame, columns: tuple[Column, ...], variable: Variable, target: int) -> Ints | None:
     """The target's token in every state of the line, or None where a state holds two."""
     states, _ = encode_states(frame, Schema(columns, (variable,), frame.height), 0)
     tokens = column_tokens(frame[columns[target].name], columns[target])
