@@ -311,7 +311,8 @@ def _join_functions(groups: _Groups, sampled: dict[int, Discrete], pairs: list[P
             strengths[pair.second][pair.first] = pair.strength
     for target, near in strengths.items():
         parents = sorted(near, key=lambda key: (-near[key], key))[:PARENTS]
-        for some in (some for size, most in ((1, 6), (2, 6), (3, 4)) for some in combinations(parents[:most], size)):
+        several = [*combinations(parents, 1), *combinations(parents, 2), *combinations(parents[:4], 3)]
+        for some in several:
             if all(groups.group_of[key] == groups.group_of[target] for key in some):
                 continue
             if _is_function(target, some, sampled) and _is_function(target, some, groups.columns):

@@ -133,6 +133,8 @@ def _steps_of_roots(lines: dict[int, Floats], targets: dict[int, Discrete], n_ro
     for step in find_steps(lines, targets, n_rows):
         if step.line not in lead:  # of two twins the first one leads
             lead[step.target] = step.line
+    if not lead:
+        return []
     roots = {line: places for line, places in lines.items() if line not in lead}
     return find_steps(roots, {key: column for key, column in targets.items() if key not in roots}, n_rows)
 
