@@ -13,11 +13,13 @@ from arf_dask.api import AdversarialForest, adversarial_forest, fit, forde, forg
 from arf_dask.conditions import Interval
 from arf_dask.errors import (
     ArfError,
+    ClusterError,
     DataError,
     ImpossibleConditionError,
     KeyColumnWarning,
     ModelFormatError,
     OptionError,
+    OutputError,
     UnsupportedColumnError,
 )
 from arf_dask.model import Model, load
@@ -28,6 +30,7 @@ __version__ = "0.1.0"
 __all__ = [
     "AdversarialForest",
     "ArfError",
+    "ClusterError",
     "Column",
     "DataError",
     "ImpossibleConditionError",
@@ -36,6 +39,7 @@ __all__ = [
     "Model",
     "ModelFormatError",
     "OptionError",
+    "OutputError",
     "Schema",
     "UnsupportedColumnError",
     "Variable",

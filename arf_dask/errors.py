@@ -38,6 +38,14 @@ class ImpossibleConditionError(ArfError, ValueError):
     """A condition that the model gives probability zero."""
 
 
+class ClusterError(ArfError, RuntimeError):
+    """The Dask cluster is gone, has no workers, or keeps losing a task."""
+
+
+class OutputError(ArfError, OSError):
+    """Synthetic data cannot be written, or lie where others already are."""
+
+
 class KeyColumnWarning(UserWarning):
     """Columns were taken for identifiers: they are replaced by fresh values, not modelled."""
 
