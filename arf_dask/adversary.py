@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from typing import NamedTuple
+from threading import Lock
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from arf_dask.cluster import Runner
+from arf_dask.cluster import Runner, Threads
 from arf_dask.encode import Codes
 from arf_dask.forest import Ints, Tree, gate_tree, graft, grow_tree, leaf_nodes, leaf_numbers, prune
 from arf_dask.progress import Progress
@@ -66,7 +67,7 @@ def train(codes: Codes, training: Training, runner: Runner, report: Progress, ga
     report.stage("round 0", training.trees)
     grown, accuracy = _grow_forest(codes, synthetic, training, 0, runner, report, top)
     rounds = [Round(0, accuracy, _n_leaves(grown))]
-    kept = _prune_forest(grown, codes, training, runner, rounds)
+    kept = _prune_forest(grown, codes, training, rounds)
     for number in range(1, training.max_rounds + 1):
         if accuracy <= limit:
             break
@@ -78,7 +79,7 @@ def train(codes: Codes, training: Training, runner: Runner, report: Progress, ga
         # The discriminator that fails, or does no worse than before, has nothing to add: keep its generator.
         if new_accuracy <= limit or new_accuracy >= accuracy:
             break
-        kept, accuracy = _prune_forest(grown, codes, training, runner, rounds), new_accuracy
+        kept, accuracy = _prune_forest(grown, codes, training, rounds), new_accuracy
     logger.info("adversarial rounds: %s", ", ".join(f"{r.accuracy:.4f}" for r in rounds))
     return kept
 
@@ -134,14 +135,25 @@ class _Branch(NamedTuple):
     is_real: NDArray[np.int8]
 
 
-class _Context(NamedTuple):
-    """What every tree of a round shares."""
+class _Context:
+    """What every tree of a round shares. It travels as codes; rows by branch are made where trees are grown."""
 
-    top: Tree
-    branches: list[_Branch]  # one per leaf of the top
-    n_rows: int  # real ones
-    training: Training
-    round: int
+    def __init__(self, top: Tree, codes: Codes, synthetic: Codes, training: Training, number: int) -> None:
+        self.top, self.codes, self.synthetic = top, codes, synthetic
+        self.training, self.round = training, number
+        self._branches: list[_Branch] | None = None
+        self._lock = Lock()
+
+    @property
+    def branches(self) -> list[_Branch]:
+        """One per leaf of the top, made by the first tree that asks."""
+        with self._lock:
+            if self._branches is None:
+                self._branches = _branches(self.codes, self.synthetic, self.top)
+            return self._branches
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _Context, (self.top, self.codes, self.synthetic, self.training, self.round)
 
 
 class _Grown(NamedTuple):
@@ -167,7 +179,7 @@ def _grow_forest(
     top: Tree,
 ) -> tuple[list[_Grown], float]:
     n = len(codes)
-    context = _Context(top, _branches(codes, synthetic, top), n, training, number)
+    context = _Context(top, codes, synthetic, training, number)
     votes, voters = np.zeros(2 * n, dtype=np.float32), np.zeros(2 * n, dtype=np.int32)
     is_real = np.repeat(np.array([1, 0], dtype=np.int8), n)
     forest: list[_Grown] = []
@@ -207,7 +219,7 @@ def _branches(codes: Codes, synthetic: Codes, top: Tree) -> list[_Branch]:
 
 def grow_one(context: _Context, tree: int) -> _Result:
     """One tree of one round, grown branch by branch, with its votes."""
-    training, n = context.training, context.n_rows
+    training, n = context.training, len(context.codes)
     rng = generator(training.seed, Stage.TREE, context.round, tree)
     nodes, votes = np.empty(2 * n, dtype=np.int32), np.empty(2 * n, dtype=np.float32)
     unused = np.empty(2 * n, dtype=bool)
@@ -224,12 +236,10 @@ def grow_one(context: _Context, tree: int) -> _Result:
     return _Result(_Grown(whole, nodes[:n]), votes, unused)
 
 
-def _prune_forest(
-    forest: list[_Grown], codes: Codes, training: Training, runner: Runner, rounds: list[Round]
-) -> Forest:
-    """Only a forest that becomes the generator is pruned."""
+def _prune_forest(forest: list[_Grown], codes: Codes, training: Training, rounds: list[Round]) -> Forest:
+    """Only a forest that becomes the generator is pruned: a hundredth of the work of growing it, done here."""
     shared = (np.ascontiguousarray(codes), training.min_leaf)
-    pruned = list(runner.map(prune_one, shared, forest))
+    pruned = list(Threads().map(prune_one, shared, forest))
     return Forest([tree for tree, _ in pruned], [leaves for _, leaves in pruned], rounds)
 
 
