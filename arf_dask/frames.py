@@ -33,9 +33,9 @@ def take(data: Any) -> Given:
         return Given(_from_arrow(data), lambda frame: frame.to_arrow().cast(data.schema))
     pandas = sys.modules.get("pandas")
     if pandas is not None and isinstance(data, pandas.DataFrame):
-        return Given(_from_pandas(data), lambda frame: _to_pandas(frame, data))
-    if type(data).__module__.startswith(("dask.dataframe", "dask_expr")) and hasattr(data, "npartitions"):
-        return _take_dask(data)
+        return Given(from_pandas(data), lambda frame: _to_pandas(frame, data))
+    if is_dask(data):
+        return Given(from_pandas(data.compute()), lambda frame: to_dask(frame, data))
     raise DataError(
         f"data is a {type(data).__module__}.{type(data).__qualname__}. Give a Polars DataFrame or LazyFrame, "
         "a pandas DataFrame, a pyarrow Table, a Dask DataFrame, or the path of Parquet or CSV files."
@@ -49,6 +49,11 @@ def is_frame(data: Any) -> bool:
     pandas = sys.modules.get("pandas")
     if pandas is not None and isinstance(data, pandas.DataFrame):
         return True
+    return is_dask(data)
+
+
+def is_dask(data: Any) -> bool:
+    """Whether this is a Dask DataFrame, told without importing Dask's frames."""
     return type(data).__module__.startswith(("dask.dataframe", "dask_expr")) and hasattr(data, "npartitions")
 
 
@@ -60,15 +65,24 @@ def with_index_of(result: Any, data: Any) -> Any:
     return result.set_axis(data.index, axis=0)
 
 
+def is_csv(path: str) -> bool:
+    """Whether a path names CSV files, by its ending."""
+    return path.lower().endswith((".csv", ".csv.gz", ".tsv"))
+
+
+def scan_csv(files: str | list[str]) -> pl.LazyFrame:
+    """CSV files, or tab-separated ones, with their dates."""
+    first = files if isinstance(files, str) else files[0]
+    separator = "\t" if first.lower().endswith(".tsv") else ","
+    return pl.scan_csv(files, separator=separator, try_parse_dates=True, infer_schema_length=10_000)
+
+
 def read(path: str) -> pl.DataFrame:
     """Parquet or CSV files: one file, a directory, or a glob."""
     target = Path(path)
     pattern = str(target / "**" / "*.parquet") if target.is_dir() else path
     try:
-        if path.lower().endswith((".csv", ".csv.gz", ".tsv")):
-            separator = "\t" if path.lower().endswith(".tsv") else ","
-            return pl.read_csv(path, separator=separator, try_parse_dates=True, infer_schema_length=10_000)
-        return pl.read_parquet(pattern)
+        return scan_csv(path).collect() if is_csv(path) else pl.read_parquet(pattern)
     except (OSError, pl.exceptions.PolarsError) as error:
         raise DataError(f"{path}: cannot be read as Parquet or CSV: {error}") from error
 
@@ -82,7 +96,8 @@ def _from_arrow(table: pa.Table) -> pl.DataFrame:
     return frame
 
 
-def _from_pandas(data: Any) -> pl.DataFrame:
+def from_pandas(data: Any) -> pl.DataFrame:
+    """A pandas frame without its index, NaN as null."""
     names = data.columns.map(str)
     twice = names[names.duplicated()].tolist()
     if twice:
@@ -95,7 +110,7 @@ def _from_pandas(data: Any) -> pl.DataFrame:
 
 
 def _to_pandas(frame: pl.DataFrame, like: Any) -> Any:
-    """A pandas frame with the dtypes of `like`, where the values allow it."""
+    """A pandas frame with the dtypes of `like` (of pandas or Dask), where the values allow it."""
     result = frame.to_pandas()
     result.columns = like.columns
     for name, dtype in like.dtypes.items():
@@ -107,14 +122,8 @@ def _to_pandas(frame: pl.DataFrame, like: Any) -> Any:
     return result
 
 
-def _take_dask(data: Any) -> Given:
+def to_dask(frame: pl.DataFrame, like: Any) -> Any:
+    """A Dask frame with the dtypes of `like`, and as many partitions."""
     import dask.dataframe
 
-    local = data.compute()
-    partitions = data.npartitions
-
-    def back(frame: pl.DataFrame) -> Any:
-        made = _to_pandas(frame, local)
-        return dask.dataframe.from_pandas(made, npartitions=partitions)  # type: ignore[no-untyped-call]
-
-    return Given(_from_pandas(local), back)
+    return dask.dataframe.from_pandas(_to_pandas(frame, like), npartitions=like.npartitions)  # type: ignore[no-untyped-call]

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 import polars as pl
@@ -30,7 +32,24 @@ ORDER_ROWS = 10_000
 ORDER_BUCKETS = 16
 GATE = 0.1  # how strongly missingness must depend on another variable for trees to split on it first
 MOST_GATES = 4
+NO_ROW, SEVERAL = -1, -2
 Bundles = str | bool | Sequence[Sequence[str]]
+
+
+class Plan(NamedTuple):
+    """All of a schema but what every row must be asked for: combinations, and columns read off a line."""
+
+    columns: tuple[Column, ...]
+    groups: list[list[int]]  # columns to be modelled as one
+    lines: list[Variable]  # number lines with interval states
+    targets: list[list[int]]  # per line: columns that may be read off it
+
+
+class Observed(NamedTuple):
+    """What some rows say of a plan."""
+
+    combinations: list[Ints]  # per group: one row per combination of tokens, in order
+    readings: list[list[Ints]]  # per line and target: the token in every state; -1 no row, -2 more than one token
 
 
 def infer_schema(
@@ -39,9 +58,14 @@ def infer_schema(
     """Everything the later stages need to know of the columns, from all rows."""
     check_frame(frame)
     check_kinds(frame.schema, kinds, keys)
-    profiles = profile_frame(frame, kinds, keys)
+    plan = make_plan(frame, profile_frame(frame, kinds, keys), bundles)
+    return finish_plan(plan, observe(plan, frame), frame, frame.height)
+
+
+def make_plan(frame: pl.DataFrame, profiles: list[Profile], bundles: Bundles = "auto") -> Plan:
+    """Kinds, levels, spikes, bundles and bins from the profiles of all rows, and all of the rows or a sample."""
     modelled = [i for i, p in enumerate(profiles) if p.kind in ("categorical", "numeric")]
-    atoms = {i: find_atoms(profiles[i].line) for i in modelled if profiles[i].kind == "numeric"}
+    atoms = {i: _atoms(profiles[i]) for i in modelled if profiles[i].kind == "numeric"}
     groups, steps = _find_groups(frame, profiles, atoms, bundles)
     for place in (i for group in groups for i in group if i in atoms):
         atoms[place] = np.ones(len(profiles[place].line.places), dtype=bool)
@@ -49,8 +73,54 @@ def infer_schema(
         if step.target in atoms:
             atoms[step.target] = np.ones(len(profiles[step.target].line.places), dtype=bool)
     columns = tuple(_column(frame, p, atoms.get(i)) for i, p in enumerate(profiles))
-    variables = _variables(frame, columns, profiles, atoms, groups, steps)
-    return order_levels(Schema(columns, variables, frame.height), frame)
+    lines, targets = _lines(columns, profiles, atoms, {i for group in groups for i in group}, steps)
+    return Plan(columns, groups, lines, targets)
+
+
+def needs_rows(plan: Plan) -> bool:
+    """Whether there is anything to ask the rows for."""
+    return bool(plan.groups) or any(plan.targets)
+
+
+def asked_columns(plan: Plan) -> list[str]:
+    """The columns that `observe` looks at."""
+    asked = {i for group in plan.groups for i in group}
+    for line, targets in zip(plan.lines, plan.targets, strict=True):
+        asked |= {line.columns[0], *targets} if targets else set()
+    return [plan.columns[i].name for i in sorted(asked)]
+
+
+def observe(plan: Plan, frame: pl.DataFrame) -> Observed:
+    """What rows say of a plan."""
+    combinations = [_combinations(frame, plan.columns, group) for group in plan.groups]
+    readings = [
+        _read_off(frame, plan.columns, line, targets) for line, targets in zip(plan.lines, plan.targets, strict=True)
+    ]
+    return Observed(combinations, readings)
+
+
+def merge_observed(one: Observed, other: Observed) -> Observed:
+    """What the rows of both say."""
+    combinations = [
+        np.unique(np.concatenate(both), axis=0) for both in zip(one.combinations, other.combinations, strict=True)
+    ]
+    pairs = zip(one.readings, other.readings, strict=True)
+    readings = [[_merge_readings(a, b) for a, b in zip(*both, strict=True)] for both in pairs]
+    return Observed(combinations, readings)
+
+
+def finish_plan(plan: Plan, observed: Observed, frame: pl.DataFrame, n_rows: int) -> Schema:
+    """The schema; the order of levels and the gates come from the rows of the frame."""
+    points = zip(plan.groups, observed.combinations, strict=True)
+    variables = [_points(tuple(group), tokens) for group, tokens in points]
+    for line, targets, readings in zip(plan.lines, plan.targets, observed.readings, strict=True):
+        variables.append(_with_members(line, targets, readings))
+    done = {place for variable in variables for place in variable.columns}
+    for i, column in enumerate(plan.columns):
+        if i not in done and column.kind in ("categorical", "numeric"):
+            variables.append(_single(column, i))
+    ordered = tuple(sorted(variables, key=lambda v: min(v.columns)))
+    return order_levels(Schema(plan.columns, ordered, n_rows), frame)
 
 
 def order_levels(schema: Schema, frame: pl.DataFrame) -> Schema:
@@ -95,7 +165,9 @@ def _find_groups(
     discrete = {
         i: _ids(frame[p.name], p)
         for i, p in enumerate(profiles)
-        if p.kind in ("categorical", "numeric") and 2 <= len(p.line.counts) + (p.nulls > 0) + (p.nans > 0) <= most
+        if p.kind in ("categorical", "numeric")
+        and p.exact
+        and 2 <= len(p.line.counts) + (p.nulls > 0) + (p.nans > 0) <= most
     }
     lines = {i: _places(frame[profiles[i].name], profiles[i]) for i in atoms if not atoms[i].all()}
     steps = _steps_of_roots(lines, _step_targets(frame, profiles, discrete, lines), frame.height)
@@ -122,7 +194,7 @@ def _step_targets(
     """Columns that may be read off a line: discrete ones, and lines that hold every value about twice."""
     targets = dict(discrete)
     for i in lines:
-        if i not in targets and len(profiles[i].line.places) * 2 <= frame.height:
+        if i not in targets and profiles[i].exact and len(profiles[i].line.places) * 2 <= frame.height:
             targets[i] = _ids(frame[profiles[i].name], profiles[i])
     return targets
 
@@ -173,22 +245,25 @@ def _column(frame: pl.DataFrame, profile: Profile, points: Flags | None) -> Colu
     if profile.kind != "key":
         return _bare_column(profile, np.empty(0, dtype=bool) if points is None else points)
     try:
-        shape = learn_key(frame[profile.name])
+        shape = learn_key(frame[profile.name]) if profile.key is None else profile.key
     except ValueError as error:
         raise OptionError(f"keys: {error}") from error
     empty = profile.levels
     return Column(profile.name, profile.dtype, "key", empty, key=shape, nulls=profile.nulls)
 
 
-def _variables(
-    frame: pl.DataFrame,
+def _atoms(profile: Profile) -> Flags:
+    return find_atoms(profile.line) if profile.atoms is None else profile.atoms
+
+
+def _lines(
     columns: tuple[Column, ...],
     profiles: list[Profile],
     atoms: dict[int, Flags],
-    groups: list[list[int]],
+    grouped: set[int],
     steps: list[Step],
-) -> tuple[Variable, ...]:
-    grouped = {i for group in groups for i in group}
+) -> tuple[list[Variable], list[list[int]]]:
+    """Number lines with interval states, and the columns that may be read off each."""
     of_line: dict[int, list[Step]] = {}
     for step in steps:
         of_line.setdefault(step.line, []).append(step)
@@ -199,17 +274,8 @@ def _variables(
             if i not in grouped and not atoms[i].all()
         }
     )
-    variables: list[Variable] = [_bundle(frame, columns, group) for group in groups]
-    read_off: set[int] = set()
-    for i, cuts in segments.items():
-        variable, used = _line(frame, columns, i, profiles[i], atoms[i], cuts, of_line.get(i, []))
-        variables.append(variable)
-        read_off |= used
-    done = grouped | read_off | set(segments)
-    for i, column in enumerate(columns):
-        if i not in done and column.kind in ("categorical", "numeric"):
-            variables.append(_single(column, i))
-    return tuple(sorted(variables, key=lambda v: min(v.columns)))
+    lines = [_line(columns[i], i, profiles[i], atoms[i], cuts, of_line.get(i, [])) for i, cuts in segments.items()]
+    return lines, [[step.target for step in of_line.get(i, [])] for i in segments]
 
 
 def _single(column: Column, place: int) -> Variable:
@@ -218,13 +284,15 @@ def _single(column: Column, place: int) -> Variable:
     return _points((place,), np.array(tokens, dtype=np.int32)[:, None])
 
 
-def _bundle(frame: pl.DataFrame, columns: tuple[Column, ...], group: list[int]) -> Variable:
-    """Several discrete columns as one: a state per combination seen."""
+def _combinations(frame: pl.DataFrame, columns: tuple[Column, ...], group: list[int]) -> Ints:
+    """One row per combination of the tokens of several discrete columns, in order."""
     tokens = [column_tokens(frame[columns[i].name], columns[i]) for i in group]
+    if not frame.height:
+        return np.empty((0, len(group)), dtype=np.int32)
     together = combine([Discrete(t, int(t.max()) + 1) for t in tokens])
     first = np.zeros(together.n_values, dtype=np.int64)
     first[together.ids[::-1]] = np.arange(len(together.ids))[::-1]
-    return _points(tuple(group), np.stack([t[first] for t in tokens], axis=1).astype(np.int32))
+    return np.stack([t[first] for t in tokens], axis=1).astype(np.int32)
 
 
 def _points(places: tuple[int, ...], tokens: Ints) -> Variable:
@@ -232,29 +300,13 @@ def _points(places: tuple[int, ...], tokens: Ints) -> Variable:
     return Variable(places, tokens, np.zeros(len(tokens), dtype=bool), codes, codes)
 
 
-def _line(
-    frame: pl.DataFrame,
-    columns: tuple[Column, ...],
-    place: int,
-    profile: Profile,
-    atoms: Flags,
-    cuts: Floats,
-    steps: list[Step],
-) -> tuple[Variable, set[int]]:
-    """A number line with interval states, and the columns that are read off it."""
-    column = columns[place]
+def _line(column: Column, place: int, profile: Profile, atoms: Flags, cuts: Floats, steps: list[Step]) -> Variable:
+    """A number line with interval states, also between the values of columns that are steps of it."""
     assert column.axis is not None
     borders = [round_cuts(step.cuts, column.axis, column.dtype) for step in steps]
     segments = np.unique(np.concatenate([cuts, *borders]))
     edges = np.union1d(cut_bins(profile.line, atoms, grid=column.axis.grid), segments)
-    variable = _line_variable(column, place, edges, segments, profile.line.places[~atoms][[0, -1]])
-    used: set[int] = set()
-    for step in steps:
-        tokens = _read_off(frame, columns, variable, step.target)
-        if tokens is not None:
-            variable = _with_member(variable, step.target, tokens)
-            used.add(step.target)
-    return variable, used
+    return _line_variable(column, place, edges, segments, profile.line.places[~atoms][[0, -1]])
 
 
 def _line_variable(column: Column, place: int, edges: Floats, segments: Floats, between: Floats) -> Variable:
@@ -283,32 +335,43 @@ def _line_variable(column: Column, place: int, edges: Floats, segments: Floats, 
     )
 
 
-def _read_off(frame: pl.DataFrame, columns: tuple[Column, ...], variable: Variable, target: int) -> Ints | None:
-    """The target's token in every state of the line, or None where a state holds two."""
-    states, _ = encode_states(frame, Schema(columns, (variable,), frame.height), 0)
-    tokens = column_tokens(frame[columns[target].name], columns[target])
-    of_state = np.full(variable.n_states, -1, dtype=np.int32)
-    of_state[states] = tokens
-    if np.any(of_state[states] != tokens):
-        return None
-    # Intervals without a row of their own take the value of their left neighbour: the line's order is the states'.
-    for state in np.flatnonzero(of_state < 0):
-        known = np.flatnonzero(of_state[:state] >= 0)
-        of_state[state] = of_state[known[-1]] if len(known) else of_state[of_state >= 0][0]
-    return of_state
+def _read_off(frame: pl.DataFrame, columns: tuple[Column, ...], line: Variable, targets: list[int]) -> list[Ints]:
+    """Per target its token in every state of the line; -1 in states without a row, -2 in those with two tokens."""
+    if not targets:
+        return []
+    states, _ = encode_states(frame, Schema(columns, (line,), frame.height), 0)
+    found = []
+    for target in targets:
+        tokens = column_tokens(frame[columns[target].name], columns[target])
+        of_state = np.full(line.n_states, NO_ROW, dtype=np.int32)
+        of_state[states] = tokens
+        of_state[states[of_state[states] != tokens]] = SEVERAL
+        found.append(of_state)
+    return found
+
+
+def _merge_readings(one: Ints, other: Ints) -> Ints:
+    merged = np.where(one == NO_ROW, other, one)
+    return np.where((other != NO_ROW) & (other != merged), SEVERAL, merged).astype(np.int32)
+
+
+def _with_members(line: Variable, targets: list[int], readings: list[Ints]) -> Variable:
+    """The line together with the columns that can be read off it: all that have one token in every state."""
+    for target, of_state in zip(targets, readings, strict=True):
+        if np.any(of_state == SEVERAL):
+            continue
+        # Intervals without a row of their own take the value of their left neighbour: the line's order is the states'.
+        tokens = of_state.copy()
+        for state in np.flatnonzero(tokens == NO_ROW):
+            known = np.flatnonzero(tokens[:state] >= 0)
+            tokens[state] = tokens[known[-1]] if len(known) else tokens[tokens >= 0][0]
+        line = _with_member(line, target, tokens)
+    return line
 
 
 def _with_member(variable: Variable, target: int, tokens: Ints) -> Variable:
-    return Variable(
-        (*variable.columns, target),
-        np.column_stack([variable.tokens, tokens]).astype(np.int32),
-        variable.interval,
-        variable.code_low,
-        variable.code_high,
-        variable.edges,
-        variable.segments,
-        variable.first_bin,
-    )
+    together = np.column_stack([variable.tokens, tokens]).astype(np.int32)
+    return replace(variable, columns=(*variable.columns, target), tokens=together)
 
 
 def _empty_tokens(column: Column) -> list[int]:

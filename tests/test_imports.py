@@ -9,9 +9,9 @@ import arf_dask
 
 # From left to right. The lines are for reading only; within a line the order counts too.
 FLOW = [
-    *("errors", "seeds", "marginals", "matching", "progress", "cluster", "frames"),
-    *("templates", "template_learning", "keys"),
-    *("axis", "bins", "schema", "profile", "encode"),
+    *("errors", "seeds", "marginals", "matching", "progress", "cluster", "frames", "parts"),
+    *("axis", "templates", "template_learning", "keys"),
+    *("bins", "schema", "profile", "key_survey", "survey", "encode"),
     *("bundles", "order", "segments", "steps", "infer", "options"),
     *("forest", "adversary", "forde"),
     *("tables", "smoothing", "parameters"),
