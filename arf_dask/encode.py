@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 import polars as pl
@@ -108,6 +109,48 @@ def line_codes(series: pl.Series, variable: Variable, lead: Column) -> Ints:
         codes[empty] = by_token.get(NULL, UNSEEN)
         codes[nan] = by_token.get(NAN, UNSEEN)
     return codes
+
+
+class Encoded(NamedTuple):
+    """Rows as leaf sums need them."""
+
+    codes: Codes  # (row, variable), in column-major order
+    states: list[NDArray[np.unsignedinteger]]  # per variable, in the smallest type
+    places: list[Floats | None]  # per variable with intervals: the place on its line
+
+
+def encode_rows(frame: pl.DataFrame, schema: Schema) -> Encoded:
+    """Codes, states and places of every row. Values the schema has never seen are an error."""
+    codes = encode_codes(frame, schema)
+    states: list[NDArray[np.unsignedinteger]] = []
+    places: list[Floats | None] = []
+    for number, variable in enumerate(schema.variables):
+        lead = schema.columns[variable.columns[0]]
+        small = np.uint8 if variable.n_states <= 2**8 else np.uint16 if variable.n_states <= 2**16 else np.uint32
+        held: NDArray[Any] = states_of_codes(variable).astype(small)[codes[:, number]]
+        place = line_places(frame[lead.name], lead) if variable.interval.any() else None
+        if place is not None:
+            _let_go(held, place, variable, lead)
+        states.append(held)
+        places.append(place)
+    return Encoded(codes, states, places)
+
+
+def _let_go(states: NDArray[np.unsignedinteger], places: Floats, variable: Variable, lead: Column) -> None:
+    """Numbers in the bin of a spike that are not that spike belong to the interval around it.
+
+    There are none among the rows that the bins were made from.
+    """
+    first, token = variable.first_interval, variable.tokens[:, 0]
+    point = np.full(variable.n_states, np.nan)
+    spikes = (token >= FIRST_LEVEL) & ~variable.interval
+    if not spikes.any():
+        return
+    point[spikes] = lead.points[token[spikes] - FIRST_LEVEL]
+    beside = np.flatnonzero((states < first) & (states >= int(np.argmax(spikes))))
+    beside = beside[point[states[beside]] != places[beside]]
+    if len(beside):
+        states[beside] = first + np.searchsorted(variable.segments, places[beside], side="right")
 
 
 def states_of_codes(variable: Variable) -> Ints:
