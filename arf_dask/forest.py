@@ -20,8 +20,9 @@ Ints = NDArray[np.int32]
 
 LEAF = -1
 GATE_ROWS = 100
-ROUTE_ROWS = 8_192  # routed at a time
+ROUTE_ROWS = 2**14  # routed at a time
 ROUTE_LEVELS = 3  # between two looks at which rows are in their leaf
+ROUTE_FEW = 8  # one of so many rows still under way: time to take those of all runs together
 
 
 class Tree(NamedTuple):
@@ -214,36 +215,34 @@ def _paired(level: Ints) -> Ints:
 def route_leaves(router: Router, codes: Codes) -> NDArray[np.int64]:
     """The leaf number of every row of codes in row-major order: the same as `leaf_numbers`, several times as fast."""
     flat, n_variables = codes.ravel(), codes.shape[1]
-    leaves = np.empty(len(codes), dtype=np.int64)
-    for first in range(0, len(codes), ROUTE_ROWS):
-        last = min(first + ROUTE_ROWS, len(codes))
-        leaves[first:last] = _route_few(router, flat, np.arange(first, last) * n_variables)
-    return leaves
+    nodes = np.zeros(len(codes), dtype=np.int64)
+    rows = np.arange(len(codes))
+    while len(rows):
+        # So few rows at a time that everything stays in the cache; the deep ones of all go on together.
+        runs = [rows[first : first + ROUTE_ROWS] for first in range(0, len(rows), ROUTE_ROWS)]
+        rows = np.concatenate([_route_few(router, flat, n_variables, nodes, run) for run in runs])
+    return router.leaf[nodes]
 
 
-def _route_few(router: Router, flat: Codes, base: NDArray[np.int64]) -> NDArray[np.int64]:
-    """So few rows that everything stays in the cache; those that are in their leaf are left behind now and then."""
+def _route_few(
+    router: Router, flat: Codes, n_variables: int, nodes: NDArray[np.int64], rows: NDArray[np.int64]
+) -> NDArray[np.int64]:
+    """Move rows on from their nodes until few are left that are in no leaf; gives these."""
     feature, threshold = 2**router.feature_bits - 1, 2**router.threshold_bits - 1
     shift = router.feature_bits + router.threshold_bits
     child = 2 ** (63 - shift) - 1
-    ends = np.zeros(len(base), dtype=np.int64)
-    rows: NDArray[np.int64] | None = None
-    here = ends.copy()
+    few = len(rows) // ROUTE_FEW
+    here, base = nodes[rows], rows * n_variables
     while True:
         for _ in range(ROUTE_LEVELS):
             word = router.words[here]
             code = flat[base + (word & feature)]
             here = ((word >> shift) & child) + (code > ((word >> router.feature_bits) & threshold))
-        going = router.words[here] >= 0
-        if rows is None:
-            ends = here.copy()
-        else:
-            ends[rows] = here
-        some = np.flatnonzero(going)
-        if not len(some):
-            return router.leaf[ends]
-        rows = some if rows is None else rows[some]
-        here, base = here[some], base[some]
+        nodes[rows] = here
+        going = np.flatnonzero(router.words[here] >= 0)
+        rows, here, base = rows[going], here[going], base[going]
+        if len(rows) <= few:
+            return rows
 
 
 def leaf_nodes(tree: Tree) -> Ints:

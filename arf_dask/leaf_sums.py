@@ -1,16 +1,15 @@
 """Leaf sums of data larger than memory: one part after the other goes through all trees, and parts are merged.
 
-What is summed is what `forde.summarise` gives: rows, mean and squared distances per (leaf, state). Where a tree's
-leaves times a variable's states are few they are cells of a dense table, counted without sorting; else the cells that
-hold rows are found by a sort. Trees come in groups, so that the sums of a group stay small: every group is one more
-pass over the data.
+What is summed is what `forde.summarise` gives: rows, mean and squared distances per (leaf, state). A task adds the rows
+of its parts to tables with a cell for every (leaf, state), in place and without sorting; where a variable has too many
+states for that, the cells that hold rows are found by a sort. Trees come in groups, so that the sums of a group stay
+small: every group is one more pass over the data.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from functools import reduce
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import numpy as np
 import polars as pl
@@ -24,20 +23,20 @@ from arf_dask.parts import Group, Parts, group_parts, load_each
 from arf_dask.progress import Progress
 from arf_dask.schema import Floats, Schema, Variable
 
-DENSE_CELLS = 2**21  # leaves times states of a table without gaps, at most
-SUM_BYTES = 96 * 2**20  # of the sums of the trees that are summed at once
-TASK_CELLS = 40_000_000  # of the parts that one task sums up
+DENSE_CELLS = 2**22  # leaves times states of a table without gaps, at most
+SUM_BYTES = 2**28  # of the sums of the trees that are summed at once
+MOST_TASKS = 32  # over all parts: fewer tasks have fewer results to keep and merge
 SPARSE_BYTES = 32  # per cell that holds rows
 
 Counts = NDArray[np.int64]
 
 
 class Dense(NamedTuple):
-    """Sums of one tree and variable, one row per (leaf, state)."""
+    """Sums of one tree and variable, one row per leaf."""
 
-    counts: NDArray[np.uint32]  # (leaf, state)
+    counts: NDArray[np.unsignedinteger]  # (leaf, state), in the smallest type
     means: Floats  # (leaf, interval): the last states are the intervals
-    squares: Floats
+    squares: Floats  # likewise
 
     @property
     def inside(self) -> Floats:
@@ -69,7 +68,7 @@ def sum_leaves(
 
     Leaves are numbered from that of the first tree on, as `Tables.starts` has them.
     """
-    groups = group_parts(parts, TASK_CELLS)
+    groups = group_parts(parts, -(-parts.n_rows // MOST_TASKS) * len(parts.dtypes))
     several = list(tree_groups(schema, trees, parts.n_rows))
     report.stage("leaf parameters", len(groups) * len(several))
     starts = np.concatenate([[0], np.cumsum([len(leaf_nodes(tree)) for tree in trees])]).astype(np.int32)
@@ -96,25 +95,23 @@ def tree_groups(schema: Schema, trees: Sequence[Tree], n_rows: int) -> Iterator[
 def sum_parts(summing: _Summing, group: Group) -> Sums:
     """The sums of some parts, one added to the other."""
     schema, routers = summing
-    return reduce(merge_sums, (sum_rows(encode_rows(f, schema), schema, routers) for f in load_each(group[1])))
+    histograms = [np.zeros(variable.n_codes, dtype=np.int64) for variable in schema.variables]
+    adders = [[_adder(variable, router.n_leaves) for variable in schema.variables] for router in routers]
+    for frame in load_each(group[1]):
+        rows = encode_rows(frame, schema)
+        for number, histogram in enumerate(histograms):
+            histogram += np.bincount(rows.codes[:, number], minlength=len(histogram))
+        _add_rows(rows, schema, routers, adders)
+    return Sums(histograms, [[adder.sums() for adder in some] for some in adders])
 
 
-def sum_rows(rows: Encoded, schema: Schema, routers: Sequence[Router]) -> Sums:
-    """The sums of rows, tree by tree."""
-    pairs = zip(rows.codes.T, schema.variables, strict=True)
-    histograms = [np.bincount(codes, minlength=variable.n_codes) for codes, variable in pairs]
-    inside = [_inside(rows, j, variable) for j, variable in enumerate(schema.variables)]
+def _add_rows(rows: Encoded, schema: Schema, routers: Sequence[Router], adders: Sequence[Sequence[_Adder]]) -> None:
     by_row = np.ascontiguousarray(rows.codes)
-    cells = []
-    for router in routers:
+    pieces = [_piece(rows, number, variable) for number, variable in enumerate(schema.variables)]
+    for router, some in zip(routers, adders, strict=True):
         leaf = route_leaves(router, by_row)
-        cells.append(
-            [
-                _sum_cells(leaf, rows.states[j], rows.places[j], inside[j], variable, router.n_leaves)
-                for j, variable in enumerate(schema.variables)
-            ]
-        )
-    return Sums(histograms, cells)
+        for adder, piece in zip(some, pieces, strict=True):
+            adder.add(leaf, piece)
 
 
 def merge_sums(one: Sums, other: Sums) -> Sums:
@@ -124,50 +121,96 @@ def merge_sums(one: Sums, other: Sums) -> Sums:
     return Sums(histograms, [[_merge_cells(a, b) for a, b in zip(*both, strict=True)] for both in pairs])
 
 
-class _Inside(NamedTuple):
-    """The rows of a line that lie in intervals. None are picked out where all do."""
+class _Piece(NamedTuple):
+    """What the rows of one part say of one variable, the same for every tree."""
 
-    rows: NDArray[np.int64] | None
-    interval: NDArray[np.int64]  # which one
-    places: Floats
+    states: NDArray[np.unsignedinteger]
+    places: Floats | None
+    inside: NDArray[np.int64] | None  # rows in intervals; None where all are
+    interval: NDArray[np.int64]  # of these: which one
+    at: Floats  # of these: the place
 
 
-def _inside(rows: Encoded, number: int, variable: Variable) -> _Inside | None:
-    places, states = rows.places[number], rows.states[number]
+def _piece(rows: Encoded, number: int, variable: Variable) -> _Piece:
+    states, places, first = rows.states[number], rows.places[number], variable.first_interval
     if places is None:
-        return None
-    first = variable.first_interval
+        return _Piece(states, None, None, np.empty(0, dtype=np.int64), np.empty(0))
     if first == 0:
-        return _Inside(None, states.astype(np.int64), places)
-    some = np.flatnonzero(states >= first)
-    return _Inside(some, states[some].astype(np.int64) - first, places[some])
+        return _Piece(states, places, None, states.astype(np.int64), places)
+    inside = np.flatnonzero(states >= first)
+    return _Piece(states, places, inside, states[inside].astype(np.int64) - first, places[inside])
 
 
-def _sum_cells(
-    leaf: NDArray[np.int64],
-    states: NDArray[np.unsignedinteger],
-    places: Floats | None,
-    inside: _Inside | None,
-    variable: Variable,
-    n_leaves: int,
-) -> Cells:
-    n_states = variable.n_states
-    if n_leaves * n_states > DENSE_CELLS:
-        return sum_tree(states, places, leaf, variable)
-    found = np.bincount(leaf * n_states + states if n_states > 1 else leaf, minlength=n_leaves * n_states)
-    counts = found.reshape(n_leaves, n_states).astype(np.uint32)
-    if inside is None:
-        return Dense(counts, np.empty((n_leaves, 0)), np.empty((n_leaves, 0)))
-    n_intervals = n_states - variable.first_interval
-    here = leaf if inside.rows is None else leaf[inside.rows]
-    cell = here * n_intervals + inside.interval if n_intervals > 1 else here
-    shape = (n_leaves, n_intervals)
-    sums = np.bincount(cell, inside.places, n_leaves * n_intervals).reshape(shape)
-    means = sums / np.maximum(counts[:, variable.first_interval :], 1)
-    away = inside.places - means.ravel()[cell]
-    # An empty bincount forgets that its weights were floats.
-    squares = np.bincount(cell, away * away, n_leaves * n_intervals).astype(np.float64)
-    return Dense(counts, means, squares.reshape(shape))
+class _Adder(Protocol):
+    """Sums of one tree and variable while they grow."""
+
+    def add(self, leaf: NDArray[np.int64], piece: _Piece) -> None: ...
+
+    def sums(self) -> Cells: ...
+
+
+def _adder(variable: Variable, n_leaves: int) -> _Adder:
+    return (_SparseAdder if n_leaves * variable.n_states > DENSE_CELLS else _DenseAdder)(variable, n_leaves)
+
+
+class _DenseAdder:
+    """A cell for every (leaf, state).
+
+    Distances are summed from one of the cell's own rows: whatever its place, the squares then lose no more digits than
+    the number of rows has.
+    """
+
+    def __init__(self, variable: Variable, n_leaves: int) -> None:
+        self.n_states = variable.n_states
+        self.n_intervals = int(variable.interval.sum())
+        self.counts = np.zeros(n_leaves * self.n_states, dtype=np.uint32)
+        self.pivot = np.full(n_leaves * self.n_intervals, np.nan)
+        self.first, self.second = np.zeros((2, n_leaves * self.n_intervals))
+
+    def add(self, leaf: NDArray[np.int64], piece: _Piece) -> None:
+        # In place, this took a fraction of the time of a bincount that is added to what was there.
+        np.add.at(self.counts, leaf * self.n_states + piece.states if self.n_states > 1 else leaf, np.uint32(1))
+        if len(piece.at):
+            here = leaf if piece.inside is None else leaf[piece.inside]
+            self._add_places(here * self.n_intervals + piece.interval if self.n_intervals > 1 else here, piece.at)
+
+    def _add_places(self, cell: NDArray[np.int64], at: Floats) -> None:
+        away = at - self.pivot[cell]
+        fresh = np.isnan(away)
+        if fresh.any():
+            self.pivot[cell[fresh]] = at[fresh]
+            away = at - self.pivot[cell]
+        np.add.at(self.first, cell, away)
+        np.add.at(self.second, cell, away * away)
+
+    def sums(self) -> Dense:
+        counts = self.counts.reshape(-1, self.n_states)
+        shape = (len(counts), self.n_intervals)
+        rows = np.maximum(counts[:, self.n_states - self.n_intervals :], 1).astype(np.float64)
+        first = self.first.reshape(shape)
+        means = np.nan_to_num(self.pivot.reshape(shape)) + first / rows
+        squares = np.maximum(self.second.reshape(shape) - first * first / rows, 0.0)
+        return Dense(_smallest(counts), means, squares)
+
+
+class _SparseAdder:
+    """The cells that hold rows, in order."""
+
+    def __init__(self, variable: Variable, n_leaves: int) -> None:
+        self.variable = variable
+        empty = np.empty(0, dtype=np.int64)
+        self.held = TreeSums(empty, empty, np.empty(0), np.empty(0))
+
+    def add(self, leaf: NDArray[np.int64], piece: _Piece) -> None:
+        self.held = merge_trees(self.held, sum_tree(piece.states, piece.places, leaf, self.variable))
+
+    def sums(self) -> TreeSums:
+        return self.held
+
+
+def _smallest(counts: NDArray[np.unsignedinteger]) -> NDArray[np.unsignedinteger]:
+    most = int(counts.max(initial=0))
+    return counts.astype(np.uint8 if most < 2**8 else np.uint16 if most < 2**16 else np.uint32)
 
 
 def _merge_cells(one: Cells, other: Cells) -> Cells:
@@ -184,14 +227,15 @@ def _merge_dense(one: Dense, other: Dense) -> Dense:
     share = b / np.maximum(a + b, 1.0)
     apart = other.means - one.means
     means = one.means + apart * share
-    return Dense(one.counts + other.counts, means, one.squares + other.squares + apart**2 * a * share)
+    counts = _smallest(np.add(one.counts, other.counts, dtype=np.uint32))
+    return Dense(counts, means, one.squares + other.squares + apart**2 * a * share)
 
 
 def _bytes(variable: Variable, n_leaves: int, n_rows: int) -> int:
     cells = n_leaves * variable.n_states
     if cells > DENSE_CELLS:
         return SPARSE_BYTES * min(cells, n_rows)
-    return 4 * cells + 16 * n_leaves * int(variable.interval.sum())
+    return 4 * cells + 24 * n_leaves * int(variable.interval.sum())
 
 
 def _table(sums: Sums, schema: Schema, number: int, starts: Ints) -> pl.DataFrame:
