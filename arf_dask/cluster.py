@@ -238,7 +238,8 @@ class _Watch:
         from distributed import wait as wait_for
 
         try:
-            wait_for(future, timeout=0.5)  # type: ignore[no-untyped-call]
+            with self.client.as_current():
+                wait_for(future, timeout=0.5)  # type: ignore[no-untyped-call]
         except (Late, TimeoutError):
             self._look()
             return False
