@@ -99,9 +99,9 @@ def test_the_runner_follows_the_client(processes, client):
 def test_what_is_no_client_is_refused():
     with pytest.raises(OptionError, match="client=7"), runner_for(7):
         pass
-    with dask.config.set({"distributed.comm.timeouts.connect": "1s"}):
-        with pytest.raises(ClusterError, match="no Dask scheduler answers"), runner_for("tcp://127.0.0.1:9"):
-            pass
+    quick = dask.config.set({"distributed.comm.timeouts.connect": "1s"})
+    with quick, pytest.raises(ClusterError, match="no Dask scheduler answers"), runner_for("tcp://127.0.0.1:9"):
+        pass
 
 
 def test_a_client_that_was_closed_is_refused(processes):
@@ -119,12 +119,12 @@ def test_a_task_that_ends_its_workers_is_named(tmp_path):
 
 
 def test_no_workers_is_an_error_after_a_while(tmp_path):
-    with Processes(tmp_path) as empty, Client(empty.address, set_as_default=False) as client:
-        with dask.config.set({"arf-dask.workers-timeout": "1s"}):
-            began = time.monotonic()
-            with pytest.raises(ClusterError, match="has had no workers for"):
-                list(Cluster(client).map(tasks.shifted, 0, range(3)))
-            assert time.monotonic() - began < 30
+    impatient = dask.config.set({"arf-dask.workers-timeout": "1s"})
+    with Processes(tmp_path) as empty, Client(empty.address, set_as_default=False) as client, impatient:
+        began = time.monotonic()
+        with pytest.raises(ClusterError, match="has had no workers for"):
+            list(Cluster(client).map(tasks.shifted, 0, range(3)))
+        assert time.monotonic() - began < 30
 
 
 def test_workers_that_come_late_are_waited_for(tmp_path):
