@@ -385,8 +385,14 @@ def _active() -> Any:
 
 
 def _connected(address: str) -> Any:
-    from distributed import Client
+    from distributed import Client, Security
 
+    security: Any = Security()  # type: ignore[no-untyped-call]
+    if address.startswith("tls://") and security.get_connection_args("client")["ssl_context"] is None:
+        raise OptionError(
+            f"client={address!r}: no certificates are set up for TLS. Give a Client made with a Security, or set "
+            "distributed.comm.tls in Dask's configuration."
+        )
     try:
         return Client(address, set_as_default=False)  # type: ignore[no-untyped-call]
     except (OSError, ValueError, TimeoutError) as error:

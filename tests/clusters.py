@@ -55,6 +55,18 @@ class Processes:
         self.log.close()
 
 
+def certificates(directory: Path) -> dict[str, str]:
+    """A key and a certificate that is its own authority, as files."""
+    from distributed import Security
+
+    made = Security.temporary()
+    texts = {"ca": made.tls_ca_file, "cert": made.tls_client_cert, "key": made.tls_client_key}
+    files = {name: directory / f"{name}.pem" for name in texts}
+    for name, file in files.items():
+        file.write_text(texts[name], encoding="ascii")
+    return {name: str(file) for name, file in files.items()}
+
+
 def _complete(file: Path) -> str | None:
     try:
         text = file.read_text(encoding="utf-8")

@@ -8,8 +8,8 @@ import cluster_tasks as tasks
 import dask
 import numpy as np
 import pytest
-from clusters import Processes
-from distributed import Client
+from clusters import Processes, certificates
+from distributed import Client, Security
 
 from arf_dask.cluster import Cluster, Threads, runner_for
 from arf_dask.errors import ClusterError, DataError, OptionError
@@ -158,3 +158,21 @@ def test_a_scheduler_that_dies_is_an_error_soon(tmp_path):
             list(results)
         assert time.monotonic() - began < 60
         client.close(timeout=1)
+
+
+def test_a_cluster_behind_tls(tmp_path):
+    pem = certificates(tmp_path)
+    flags = ["--tls-ca-file", pem["ca"], "--tls-cert", pem["cert"], "--tls-key", pem["key"]]
+    security = Security(
+        tls_ca_file=pem["ca"], tls_client_cert=pem["cert"], tls_client_key=pem["key"], require_encryption=True
+    )
+    with Processes(tmp_path, workers=1, tls=flags) as safe:
+        assert safe.address.startswith("tls://")
+        with Client(safe.address, security=security, set_as_default=False) as client, runner_for(client) as runner:
+            assert list(runner.map(tasks.shifted, 1, range(4))) == [1, 2, 3, 4]
+        with pytest.raises(OptionError, match="no certificates are set up"), runner_for(safe.address):
+            pass
+        told = {"ca-file": pem["ca"], "client.cert": pem["cert"], "client.key": pem["key"]}
+        told = {f"distributed.comm.tls.{name}": value for name, value in told.items()}
+        with dask.config.set(told), runner_for(safe.address) as runner:
+            assert list(runner.map(tasks.shifted, 1, range(4))) == [1, 2, 3, 4]
