@@ -127,6 +127,18 @@ def test_no_workers_is_an_error_after_a_while(tmp_path):
         assert time.monotonic() - began < 30
 
 
+def test_results_lost_with_all_workers_are_an_error_after_a_while(tmp_path):
+    """Finished, but nobody has them any more."""
+    impatient = dask.config.set({"arf-dask.workers-timeout": "1s"})
+    with Processes(tmp_path, workers=1) as shaky, Client(shaky.address, set_as_default=False) as client, impatient:
+        client.wait_for_workers(1, timeout=60)
+        results = Cluster(client).map(tasks.shifted, 0, range(64))
+        assert next(results) == 0
+        shaky.workers[0].kill()
+        with pytest.raises(ClusterError, match="has had no workers for"):
+            list(results)
+
+
 def test_workers_that_come_late_are_waited_for(tmp_path):
     with Processes(tmp_path) as late, Client(late.address, set_as_default=False) as client:
         threading.Timer(1.0, late.add_worker).start()
