@@ -34,7 +34,7 @@ from arf_dask.manifest import (
     read_bytes,
     read_manifest,
 )
-from arf_dask.parts import Part, arrow_schema, digest, read_facts, write_part
+from arf_dask.parts import Part, arrow_schema, digest, few_valued, read_facts, write_part
 from arf_dask.progress import Progress
 from arf_dask.sampling import Source, cut_blocks, cut_conditions, draw_stretch, make_source
 from arf_dask.seeds import entropy
@@ -385,7 +385,8 @@ def _make_part(work: Work, part: int, draw: _Drawer) -> Part:
 def _write_part(work: Work, part: int, draw: _Drawer) -> Part:
     name, (first, stop) = work.job.part_name(part), work.job.bounds(part)
     with work.store.scratch(work.run, name) as path:
-        write_part(path, draw.rows(first, stop), work.schema(), work.facts(part))
+        rows = draw.rows(first, stop)
+        write_part(path, rows, work.schema(), work.facts(part), few_valued(work.tables.schema))
         made = _checked(work, part, path)
         work.store.commit(path, name)
     return made
