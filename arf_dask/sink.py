@@ -179,6 +179,17 @@ def _check(rows_per_file: object, mode: object) -> None:
         raise OptionError(f'mode={mode!r}: say "error", "overwrite" or "resume".')
 
 
+def check_target(
+    path: PathLike, mode: str, rows_per_file: int, storage_options: Mapping[str, Any] | None = None
+) -> None:
+    """Raise the error that `sample_parquet` would, before there is a model: it may take long to come by."""
+    _check(rows_per_file, mode)
+    store = open_store(path, storage_options)
+    if isinstance(store, Directory):
+        store.recover()
+    _admit(store, _job_there(store), None, mode)
+
+
 def _job(tables: Tables, n: int, seed: int, rows_per_file: int, given: Any, on_impossible: str) -> Job:
     text, sha256 = describe_given(given)
     rows = int(n) * given.height if isinstance(given, pl.DataFrame) else int(n)
@@ -201,7 +212,7 @@ def _job_there(store: Store) -> Job | None:
         ) from error
 
 
-def _admit(store: Store, there: Job | None, job: Job, mode: str) -> None:
+def _admit(store: Store, there: Job | None, job: Job | None, mode: str) -> None:
     """Raise an OutputError if what lies at a place forbids this run."""
     held = [name for name in store.names() if name != TEMPORARY]
     if not held:
@@ -218,7 +229,7 @@ def _admit(store: Store, there: Job | None, job: Job, mode: str) -> None:
             f"{store.place}: holds {foreign[0]!r}, which is not of a data set of arf_dask. Move it away, or give "
             "another place."
         )
-    if mode == "resume" and there is not None:
+    if mode == "resume" and there is not None and job is not None:
         differences = job.differences(there)
         if differences:
             raise OutputError(

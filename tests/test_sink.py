@@ -161,6 +161,26 @@ def test_row_groups_grow_with_the_part_and_stay_small_in_memory() -> None:
     assert [piece["x"].to_list() for piece in parts.regroup(pieces, 4)] == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9]]
 
 
+def test_synthesize_writes_to_a_place_and_gives_its_manifest(tmp_path: Path) -> None:
+    frame = training_rows()
+    options = {"seed": 3, "trees": 2, "keys": ["id", "number"], "rows_per_file": 300}
+    manifest = frame.pipe(arf_dask.synthesize, n=700, to=tmp_path / "out", given={"sex": "f"}, **options)
+    assert_frame_equal(
+        manifest.scan().collect(),
+        arf_dask.synthesize(frame, 700, seed=3, trees=2, keys=["id", "number"], given={"sex": "f"}),
+    )
+    again = frame.pipe(arf_dask.synthesize, n=700, to=tmp_path / "out", given={"sex": "f"}, mode="resume", **options)
+    assert again == manifest
+    assert frame.pipe(arf_dask.synthesize, to=tmp_path / "twin", **options).rows == frame.height
+
+
+def test_synthesize_refuses_a_place_before_it_learns(tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_text("mine")
+    for mode in ("error", "overwrite", "resume"):
+        with pytest.raises(OutputError, match=r"notes\.txt"):
+            arf_dask.synthesize("no such file.parquet", 10, to=tmp_path, mode=mode)
+
+
 # Conditions
 
 
