@@ -18,6 +18,7 @@ FLOW = [
     *("readings", "conditions", "leaves", "evidence", "query", "density", "answers"),
     *("forge", "conditional", "completion", "impute", "sampling"),
     *("facts", "schema_checks", "validation", "layout", "storage"),
+    *("stores", "parts", "manifest", "sink"),
     *("model", "api", "__init__"),
 ]
 MODULES = {path.stem: path for path in Path(arf_dask.__file__).parent.glob("*.py")}
@@ -28,6 +29,7 @@ EDGES = {
     "sklearn": {"forest"},
     "dask": {"cluster", "frames"},
     "distributed": {"cluster"},
+    "fsspec": {"stores"},
     "scipy": {"marginals", "matching", "query"},
     "pickle": set(),
     "cPickle": set(),
