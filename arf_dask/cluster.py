@@ -386,6 +386,16 @@ def runner_for(client: Any = None) -> Iterator[Runner]:
         yield Cluster(client)
 
 
+@contextmanager
+def connected(address: str | None) -> Iterator[None]:
+    """The scheduler at an address serves all that is called inside; None changes nothing."""
+    if address is None:
+        yield
+        return
+    with _connected(address) as client, client.as_current():
+        yield
+
+
 def _in_task() -> bool:
     distributed = sys.modules.get("distributed")
     if distributed is None:

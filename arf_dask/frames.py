@@ -62,15 +62,29 @@ def with_index_of(result: Any, data: Any) -> Any:
 
 def read(path: str) -> pl.DataFrame:
     """Parquet or CSV files: one file, a directory, or a glob."""
-    target = Path(path)
-    pattern = str(target / "**" / "*.parquet") if target.is_dir() else path
     try:
-        if path.lower().endswith((".csv", ".csv.gz", ".tsv")):
-            separator = "\t" if path.lower().endswith(".tsv") else ","
-            return pl.read_csv(path, separator=separator, try_parse_dates=True, infer_schema_length=10_000)
-        return pl.read_parquet(pattern)
+        return _scan(path).collect(engine="in-memory")
     except (OSError, pl.exceptions.PolarsError) as error:
         raise DataError(f"{path}: cannot be read as Parquet or CSV: {error}") from error
+
+
+def read_dtypes(path: str) -> dict[str, pl.DataType]:
+    """The columns that `read` gives, without reading more than it takes to know them."""
+    try:
+        return dict(_scan(path).collect_schema())
+    except (OSError, pl.exceptions.PolarsError) as error:
+        raise DataError(f"{path}: cannot be read as Parquet or CSV: {error}") from error
+
+
+def _scan(path: str) -> pl.LazyFrame:
+    target = Path(path)
+    if target.is_dir():
+        csv = not any(target.glob("**/*.parquet")) and any(target.glob("**/*.csv"))
+        path = str(target / "**" / ("*.csv" if csv else "*.parquet"))
+    if path.lower().endswith((".csv", ".csv.gz", ".tsv")):
+        separator = "\t" if path.lower().endswith(".tsv") else ","
+        return pl.scan_csv(path, separator=separator, try_parse_dates=True, infer_schema_length=10_000)
+    return pl.scan_parquet(path)
 
 
 def _from_arrow(table: pa.Table) -> pl.DataFrame:

@@ -40,7 +40,7 @@ PathLike = str | os.PathLike[str]
 
 def save(tables: Tables, path: PathLike) -> None:
     """Write a model to a directory; one that holds a model is replaced, any other content is refused."""
-    target = _check_target(Path(path))
+    target = check_place(Path(path))
     try:
         check_tables(tables)
     except ModelFormatError as error:
@@ -101,7 +101,7 @@ def _hash_column(digest: Any, column: Any) -> None:
 # Writing.
 
 
-def _check_target(path: Path) -> Path:
+def check_place(path: Path) -> Path:
     """The place to write to, if it is free, empty, or holds a model and nothing else."""
     target = path.resolve()
     if not target.parent.is_dir():

@@ -19,7 +19,7 @@ FLOW = [
     *("forge", "conditional", "completion", "impute", "sampling"),
     *("facts", "schema_checks", "validation", "layout", "storage"),
     *("stores", "parts", "manifest", "sink"),
-    *("model", "api", "__init__"),
+    *("model", "api", "words", "inspection", "delivery", "cli", "__main__", "__init__"),
 ]
 MODULES = {path.stem: path for path in Path(arf_dask.__file__).parent.glob("*.py")}
 TREES = {name: ast.parse(path.read_text(encoding="utf-8")) for name, path in MODULES.items()}
@@ -30,6 +30,7 @@ EDGES = {
     "dask": {"cluster", "frames"},
     "distributed": {"cluster"},
     "fsspec": {"stores"},
+    "click": {"cli"},
     "scipy": {"marginals", "matching", "query"},
     "pickle": set(),
     "cPickle": set(),
