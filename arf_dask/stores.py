@@ -25,6 +25,7 @@ from arf_dask.errors import OptionError, OutputError
 TEMPORARY = "_arf_dask.tmp"  # Spark, pyarrow and Dask pass over names that begin with an underscore
 ENDING = ".tmp"  # and no pattern of *.parquet finds what ends like this
 NEW, OLD = ".arf_dask-new", ".arf_dask-old"
+OBJECT_STORES = {"s3", "s3a", "gs", "gcs", "az", "abfs", "abfss", "adl", "oss", "oci", "r2"}
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 PathLike = str | os.PathLike[str]
 
@@ -202,9 +203,10 @@ class Remote:
         return self.url
 
     def prepare(self, run: str) -> None:
-        system, root = self._system()
-        with telling(self.url):
-            system.makedirs(root, exist_ok=True)
+        with self._system() as (system, root):
+            kinds = {system.protocol} if isinstance(system.protocol, str) else set(system.protocol)
+            if not kinds & OBJECT_STORES:  # these have no directories, and some would create a bucket
+                system.makedirs(root, exist_ok=True)
 
     def clear(self) -> None:
         """Nothing to do: temporary files are those of single tasks, on their own machines."""
@@ -218,12 +220,11 @@ class Remote:
             yield Path(directory) / f"{name}{ENDING}"
 
     def commit(self, path: Path, name: str) -> None:
-        system, root = self._system()
-        system.put_file(str(path), f"{root}/{name}")
+        with self._system() as (system, root):
+            system.put_file(str(path), f"{root}/{name}")
 
     def names(self) -> list[str]:
-        system, root = self._system()
-        with telling(self.url):
+        with self._system() as (system, root):
             system.invalidate_cache()
             try:
                 listed = system.ls(root, detail=False)
@@ -234,31 +235,43 @@ class Remote:
             return [name for name in found if name and name != root.rsplit("/", 1)[-1]]
 
     def open(self, name: str) -> BinaryIO:
-        system, root = self._system()
-        file: BinaryIO = system.open(f"{root}/{name}", "rb")
-        return file
+        with self._system() as (system, root):
+            file: BinaryIO = system.open(f"{root}/{name}", "rb")
+            return file
 
     def remove(self, names: Iterable[str]) -> None:
-        system, root = self._system()
-        for name in names:
-            if system.exists(f"{root}/{name}"):
-                system.rm_file(f"{root}/{name}")
+        with self._system() as (system, root):
+            for name in names:
+                if system.exists(f"{root}/{name}"):
+                    system.rm_file(f"{root}/{name}")
 
     def location(self, name: str) -> str:
         return f"{self.url}/{name}"
 
     def filesystem(self) -> tuple[Any, str]:
         """The fsspec file system, and where the files lie in it."""
-        return self._system()
+        with self._system() as found:
+            return found
 
-    def _system(self) -> tuple[Any, str]:
+    @contextmanager
+    def _system(self) -> Iterator[tuple[Any, str]]:
+        """The same, with errors in our words: every such package has its own kinds of them."""
         try:
             system, root = fsspec.core.url_to_fs(self.url, **self.options)
         except ImportError as error:
             raise OutputError(f"{self.url}: {error}. Install the package it names, here and on all workers.") from error
         except ValueError as error:
             raise OutputError(f"{self.url}: {error}. Give a path, or a URL that fsspec knows.") from error
-        return system, root.rstrip("/")
+        try:
+            yield system, root.rstrip("/")
+        except (OutputError, FileNotFoundError):
+            raise
+        except OSError as error:
+            raise OutputError(explain(error, self.url)) from error
+        except Exception as error:
+            raise OutputError(
+                f"{self.url}: {type(error).__name__}: {error}. Check the URL, the credentials and storage_options."
+            ) from error
 
 
 def remove_tree(path: Path) -> None:

@@ -622,6 +622,13 @@ def test_a_store_that_fails_is_named(model: Any, memory: MemoryFileSystem, monke
     with pytest.raises(OutputError, match=r"memory://b/out: cannot be written \(Access Denied\)"):
         model.sample_parquet("memory://b/out", 10)
 
+    def lost(*_: Any, **__: Any) -> None:
+        raise RuntimeError("no credentials")
+
+    monkeypatch.setattr(MemoryFileSystem, "ls", lost)
+    with pytest.raises(OutputError, match=r"memory://b/out: RuntimeError: no credentials\. Check the URL"):
+        model.sample_parquet("memory://b/out", 10)
+
 
 def test_uploads_leave_nothing_in_temporary_directories(
     model: Any, tmp_path: Path, monkeypatch: Any, memory: Any
