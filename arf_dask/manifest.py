@@ -18,7 +18,7 @@ import pyarrow.dataset as pd
 
 from arf_dask.conditions import Interval
 from arf_dask.errors import OutputError
-from arf_dask.parts import Part, digest
+from arf_dask.parquet import Part, digest
 from arf_dask.stores import PathLike, Remote, Store, open_store, telling
 
 FORMAT, VERSION = "arf_dask output", 1

@@ -34,7 +34,7 @@ from arf_dask.manifest import (
     read_bytes,
     read_manifest,
 )
-from arf_dask.parts import Part, arrow_schema, digest, few_valued, read_facts, write_part
+from arf_dask.parquet import Part, arrow_schema, digest, few_valued, read_facts, write_part
 from arf_dask.progress import Progress
 from arf_dask.sampling import Source, cut_blocks, cut_conditions, draw_stretch, make_source
 from arf_dask.seeds import entropy

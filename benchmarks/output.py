@@ -28,7 +28,7 @@ from speed import uniform_frame
 import arf_dask
 from arf_dask.cluster import Threads
 from arf_dask.forge import BLOCK_ROWS
-from arf_dask.parts import arrow_schema, few_valued, write_part
+from arf_dask.parquet import arrow_schema, few_valued, write_part
 
 BAR = 3.5
 

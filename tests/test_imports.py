@@ -18,7 +18,7 @@ FLOW = [
     *("readings", "conditions", "leaves", "evidence", "query", "density", "answers"),
     *("forge", "conditional", "completion", "impute", "sampling"),
     *("facts", "schema_checks", "validation", "layout", "storage"),
-    *("stores", "parts", "manifest", "sink"),
+    *("stores", "parquet", "manifest", "sink"),
     *("model", "api", "words", "inspection", "delivery", "cli", "__main__", "__init__"),
 ]
 MODULES = {path.stem: path for path in Path(arf_dask.__file__).parent.glob("*.py")}

@@ -28,7 +28,7 @@ from fsspec.implementations.memory import MemoryFileSystem
 from polars.testing import assert_frame_equal
 
 import arf_dask
-from arf_dask import Manifest, OptionError, OutputError, parts, sink, stores
+from arf_dask import Manifest, OptionError, OutputError, parquet, sink, stores
 from arf_dask.forge import BLOCK_ROWS
 from arf_dask.manifest import describe_given
 from arf_dask.sampling import cut_blocks, cut_conditions
@@ -155,10 +155,10 @@ def test_identifiers_are_unique_across_parts(model: Any, tmp_path: Path) -> None
 
 
 def test_row_groups_grow_with_the_part_and_stay_small_in_memory() -> None:
-    assert [parts.group_rows(columns) for columns in (1, 15, 64, 100, 1_000)] == [2**18, 2**18, 2**18, 2**17, 2**14]
+    assert [parquet.group_rows(columns) for columns in (1, 15, 64, 100, 1_000)] == [2**18, 2**18, 2**18, 2**17, 2**14]
     frame = pl.DataFrame({"x": range(10)})
     pieces = [frame[:3], frame[3:3], frame[3:9], frame[9:]]
-    assert [piece["x"].to_list() for piece in parts.regroup(pieces, 4)] == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9]]
+    assert [piece["x"].to_list() for piece in parquet.regroup(pieces, 4)] == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9]]
 
 
 def test_synthesize_writes_to_a_place_and_gives_its_manifest(tmp_path: Path) -> None:
@@ -298,7 +298,7 @@ def test_every_dtype_comes_back_as_it_was(tmp_path: Path, dtype: Any, values: li
     drawn = manifest.scan().collect()
     assert drawn.schema == frame.schema
     assert_frame_equal(drawn, model.sample(100, seed=1))
-    if dtype not in parts.AS_TEXT:  # Parquet has no 128-bit integers: other readers see their digits
+    if dtype not in parquet.AS_TEXT:  # Parquet has no 128-bit integers: other readers see their digits
         assert pl.read_parquet(manifest.files[0]).schema == frame.schema
     assert len(pq.read_table(manifest.files[0])) == 60
     assert len(pd.read_parquet(manifest.files[0])) == 60
@@ -918,14 +918,14 @@ def test_full_disk_is_a_clear_error_and_resume_completes_once_there_is_room(
 
 def test_a_part_is_never_held_whole(model: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     heights = []
-    real = parts.to_table
+    real = parquet.to_table
 
     def watched(frame: pl.DataFrame, schema: Any) -> pa.Table:
         heights.append(frame.height)
         return real(frame, schema)
 
-    monkeypatch.setattr(parts, "to_table", watched)
-    monkeypatch.setattr(parts, "GROUP_ROWS", 2**16)
+    monkeypatch.setattr(parquet, "to_table", watched)
+    monkeypatch.setattr(parquet, "GROUP_ROWS", 2**16)
     manifest = model.sample_parquet(tmp_path / "out", 300_000, seed=1, rows_per_file=10**9)
     assert max(heights) == 2**16
     assert pq.read_metadata(manifest.files[0]).num_row_groups == 5
