@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import polars as pl
 
-from arf_dask.cluster import runner_for
+from arf_dask.cluster import Threads, n_cores, runner_for
 from arf_dask.density import condition_frame
 from arf_dask.errors import ArfError, OptionError, OutputError
 from arf_dask.forge import BLOCK_ROWS, Sampler, make_sampler
@@ -361,20 +361,31 @@ class _Drawer:
             places = cut_blocks(job.rows, first, stop)
         else:
             places = cut_conditions(job.n, conditions, first, stop)
-        for place in places:
-            if not self.work.store.going(self.work.run):
-                raise OutputError(f"{self.work.store.place}: this run was stopped, or another one took its place.")
-            if self.last is None or self.last[0] != place.block:
-                self.last = place.block, self._draw(place)
+        for place, frame in self._drawn(places):
+            self.last = place.block, frame
             low, high = max(first, place.first), min(stop, place.first + place.rows)
-            yield self.last[1].slice(low - place.first, high - low)
+            yield frame.slice(low - place.first, high - low)
 
-    def _draw(self, place: Any) -> pl.DataFrame:
-        work, stint = self.work, self.stint
+    def _drawn(self, places: Iterator[Any]) -> Iterator[tuple[Any, pl.DataFrame]]:
+        """Blocks in order. Where there are fewer parts than cores, the others draw for this one."""
+        runner = Threads(None if self.work.job.n_parts < n_cores() else 1)
+        return runner.map(_draw_block, self, places)
+
+    def draw(self, place: Any) -> pl.DataFrame:
+        """One block, unless it is the one at hand."""
+        work, stint, last = self.work, self.stint, self.last
+        if last is not None and last[0] == place.block:
+            return last[1]
+        if not work.store.going(work.run):
+            raise OutputError(f"{work.store.place}: this run was stopped, or another one took its place.")
         if stint.conditions is None:
             return work.source().draw(work.job.seed, place)
         here = stint.conditions[place.low - stint.low : place.high - stint.low]
         return draw_stretch(work.sampler(), here, work.job.seed, place, work.job.on_impossible)
+
+
+def _draw_block(drawer: _Drawer, place: Any) -> tuple[Any, pl.DataFrame]:
+    return place, drawer.draw(place)
 
 
 def _make_part(work: Work, part: int, draw: _Drawer) -> Part:
