@@ -120,7 +120,7 @@ def test_the_commands_of_compose_make_a_data_set(files, tmp_path, monkeypatch):
     assert made.schema == orders.schema
     assert made.height == ROWS
     manifest = json.loads((tmp_path / "data" / "out" / "manifest.json").read_text(encoding="utf-8"))
-    assert manifest["seed"] == SEED
+    assert manifest["job"]["seed"] == SEED
     assert (tmp_path / "data" / "out" / "_SUCCESS").exists()
 
 
