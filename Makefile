@@ -3,7 +3,7 @@
 PYTHON ?= python3
 VENV ?= .venv
 PYTEST_ARGS ?=
-BENCH ?= fidelity speed scaling
+BENCH ?= fidelity speed scaling output
 
 BIN := $(VENV)/bin
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
@@ -23,6 +23,9 @@ test: $(VENV)/.installed-dev  ## Run the tests, with coverage (more options: PYT
 lint: $(VENV)/.installed-dev  ## Check style and formatting
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
+	@$(BIN)/yamllint --strict .yamllint.yaml docker
+	@$(BIN)/check-jsonschema --builtin-schema vendor.compose-spec docker/*.yaml
+	@if [ -x $(BIN)/hadolint ]; then $(BIN)/hadolint docker/Dockerfile; else echo "hadolint: not built for this platform"; fi
 
 types: $(VENV)/.installed-dev  ## Check types (mypy, strict)
 	@$(BIN)/mypy

@@ -2,7 +2,8 @@
 
 One straight line of flow, each module using only what stands to its left:
 
-    frames -> schema -> encode -> forest -> adversary -> forde -> tables -> conditions -> density -> forge -> model
+    frames -> schema -> encode -> forest -> adversary -> forde -> tables -> conditions -> density -> forge -> sink
+    -> model
 
 `fit` learns the joint distribution of a table and gives a `Model`; `model.sample` draws from it, under any condition;
 `model.log_density`, `probability`, `expect`, `quantile`, `cdf` and `impute` answer questions; `synthesize` fits and
@@ -22,6 +23,7 @@ from arf_dask.errors import (
     OutputError,
     UnsupportedColumnError,
 )
+from arf_dask.manifest import Manifest
 from arf_dask.model import Model, load
 from arf_dask.schema import Column, Schema, Variable
 
@@ -36,6 +38,7 @@ __all__ = [
     "ImpossibleConditionError",
     "Interval",
     "KeyColumnWarning",
+    "Manifest",
     "Model",
     "ModelFormatError",
     "OptionError",

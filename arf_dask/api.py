@@ -29,8 +29,11 @@ from arf_dask.plan import Bundles
 from arf_dask.profile import check_frame
 from arf_dask.progress import Progress, Report, progress_for
 from arf_dask.pruning import prune_by_parts
+from arf_dask.sampling import check_policy
 from arf_dask.schema import Schema
 from arf_dask.seeds import Stage, entropy, generator
+from arf_dask.sink import check_target
+from arf_dask.storage import PathLike
 from arf_dask.tables import Entries, Tables
 
 logger = logging.getLogger(__name__)
@@ -154,6 +157,11 @@ def synthesize(
     n: int | None = None,
     *,
     given: Any = None,
+    on_impossible: str = "raise",
+    to: PathLike | None = None,
+    mode: str = "error",
+    rows_per_file: int = 1_000_000,
+    storage_options: Mapping[str, Any] | None = None,
     seed: int | None = None,
     client: Any = None,
     progress: bool | Report | None = None,
@@ -162,17 +170,35 @@ def synthesize(
     """A synthetic twin of `data`, of the same kind, with `n` rows (as many as `data` has, if None).
 
     `given` is a condition as in `Model.sample`; options are those of `fit`. Made for
-    `df.pipe(arf_dask.synthesize, n=1_000_000)`.
+    `df.pipe(arf_dask.synthesize, n=1_000_000)`. With `to="out/"` the rows are written there and a `Manifest` comes
+    back: that, and the options `mode`, `rows_per_file` and `storage_options`, are those of `Model.sample_parquet`. To
+    resume, give the same data and the same seed.
     """
     if n is not None:
         check_rows(n)
+    check_policy(on_impossible)
     checked, chosen = _options(**options), entropy(seed)
+    if to is not None:
+        check_target(to, mode, rows_per_file, storage_options)
     with progress_for(progress) as report, runner_for(client) as runner, open_parts(data) as parts:
         model = _finish(parts, _train(parts, checked, chosen, runner, report), runner, report)
         rows, back = parts.n_rows if n is None else n, parts.back
-        if given is None:
+        if given is None and to is None:
             return back(model.draw(rows, chosen, report))
-    return back(model.sample(rows, given=given, seed=chosen, progress=progress))
+    if to is None:
+        return back(model.sample(rows, given=given, on_impossible=on_impossible, seed=chosen, progress=progress))
+    return model.sample_parquet(
+        to,
+        rows,
+        given=given,
+        on_impossible=on_impossible,
+        seed=chosen,
+        rows_per_file=rows_per_file,
+        mode=mode,
+        client=client,
+        storage_options=storage_options,
+        progress=progress,
+    )
 
 
 def _options(**given: Any) -> Options:

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor, wait
 from contextlib import ExitStack, contextmanager
 from itertools import islice
+from threading import Thread
 from time import monotonic
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 from uuid import uuid4
@@ -20,7 +21,8 @@ from uuid import uuid4
 from arf_dask.errors import ArfError, ClusterError, OptionError
 
 AHEAD = 4  # tasks under way for every thread of the cluster,
-LEAST_AHEAD = 16  # and at least so many
+LEAST_AHEAD = 32  # and at least so many,
+MERGED_AHEAD = 2  # but few for every thread where results are large and wait to be merged
 LOOK_EVERY = 2.0  # seconds between two looks at the cluster while waiting
 WORKERS_TIMEOUT = "5 minutes"  # without workers; dask.config "arf-dask.workers-timeout" says otherwise
 PIECE_BYTES = 4 * 2**20  # Dask warns of graphs above 10 MB
@@ -135,7 +137,7 @@ class Cluster:
 
     def map(self, function: Callable[[Any, Item], Result], shared: Any, items: Iterable[Item]) -> Iterator[Result]:
         for ready in self._finished(self._submitter(function, shared, items)):
-            yield from self.client.gather([task.future for task in ready])
+            yield from self._fetch(ready)
 
     def reduce(
         self,
@@ -146,7 +148,7 @@ class Cluster:
         done: Callable[[], object],
     ) -> Result:
         more = self._submitter(function, shared, items)
-        tree: MergeTree[Any] = MergeTree(lambda left, right: self._submit(merge, left, right))
+        tree: MergeTree[Any] = MergeTree(lambda left, right: self._merge_there(merge, left, right))
 
         def planted(n: int) -> list[_Task]:
             tasks = more(n)
@@ -154,15 +156,35 @@ class Cluster:
                 tree.add(task.future)
             return tasks
 
-        for ready in self._finished(planted):
+        for ready in self._finished(planted, merged=True):
             for _ in ready:
                 done()
-        whole = tree.result()
-        last = [_Task(f"{merge.__name__} of all", whole)]
-        for _ in self._finished(lambda _: [last.pop()] if last else []):
-            pass
-        result: Result = self.client.gather(whole)
+        last = [_Task(f"{merge.__name__} of all", tree.result())]
+        (ready,) = self._finished(lambda _: [last.pop()] if last else [])
+        result: Result = self._fetch(ready)[0]
         return result
+
+    def _fetch(self, tasks: list[_Task]) -> list[Any]:
+        """The results of finished tasks. Those lost meanwhile are made again, so there is a watch over this too."""
+        watch = _Watch(self.client, (1, 1))
+        box: Future[list[Any]] = Future()
+
+        def fetch() -> None:
+            try:
+                box.set_result(self.client.gather([task.future for task in tasks]))
+            except BaseException as error:
+                box.set_exception(error)
+
+        Thread(target=fetch, daemon=True, name="arf_dask-fetch").start()
+        while not wait([box], timeout=LOOK_EVERY).done:
+            watch.look()
+        try:
+            return box.result()
+        except Exception:
+            failed = next((task for task in tasks if task.future.status != "finished"), None)
+            if failed is None:
+                raise
+            raise _failure(failed, self.client) from None
 
     def _submitter(
         self, function: Callable[[Any, Item], Result], shared: Any, items: Iterable[Item]
@@ -182,13 +204,15 @@ class Cluster:
 
         return more
 
-    def _submit(self, function: Callable[..., Any], *arguments: Any) -> Any:
+    def _merge_there(self, function: Callable[..., Any], *arguments: Any) -> Any:
         key = f"{function.__name__.strip('_')}-{uuid4().hex}"
-        return self.client.submit(function, *arguments, key=key, pure=False)
+        # Merges go first: every one of them makes two results one.
+        return self.client.submit(function, *arguments, key=key, pure=False, priority=1)
 
-    def _finished(self, more: Callable[[int], list[_Task]]) -> Iterator[list[_Task]]:
+    def _finished(self, more: Callable[[int], list[_Task]], *, merged: bool = False) -> Iterator[list[_Task]]:
         """The tasks in their order, as many at once as are finished; a window of them is under way."""
-        watch = _Watch(self.client)
+        watch = _Watch(self.client, (MERGED_AHEAD, 1) if merged else (AHEAD, LEAST_AHEAD))
+        watch.look()
         window: deque[_Task] = deque()
         try:
             while True:
@@ -224,13 +248,13 @@ class _Task(NamedTuple):
 class _Watch:
     """Waits for futures, and gives up when there is nobody left to wait for."""
 
-    def __init__(self, client: Any) -> None:
+    def __init__(self, client: Any, window: tuple[int, int]) -> None:
         self.client = client
+        self.window = window  # tasks ahead for every thread, and at least
         self.patience = _seconds("workers-timeout")
         self.deserted: float | None = None  # since when there has been no worker
         self.asked = -LOOK_EVERY
-        self.ahead = LEAST_AHEAD
-        self._look()
+        self.ahead = window[1]
 
     def wait(self, future: Any) -> bool:
         """Whether it is done after a moment."""
@@ -238,15 +262,16 @@ class _Watch:
         from distributed import wait as wait_for
 
         try:
-            wait_for(future, timeout=0.5)  # type: ignore[no-untyped-call]
+            with self.client.as_current():
+                wait_for(future, timeout=0.5)  # type: ignore[no-untyped-call]
         except (Late, TimeoutError):
-            self._look()
+            self.look()
             return False
         except CancelledError:
             return True  # cancelled is done too: `_failure` finds out why
         return True
 
-    def _look(self) -> None:
+    def look(self) -> None:
         """Now and then: is there a scheduler, are there workers?"""
         now = monotonic()
         if now - self.asked < LOOK_EVERY:
@@ -257,7 +282,7 @@ class _Watch:
         except Exception as error:
             raise _gone(self.client) from error
         if threads:
-            self.ahead, self.deserted = max(LEAST_AHEAD, AHEAD * threads), None
+            self.ahead, self.deserted = max(self.window[1], self.window[0] * threads), None
         elif self.deserted is None:
             self.deserted = now
         elif now - self.deserted > self.patience:
@@ -361,6 +386,16 @@ def runner_for(client: Any = None) -> Iterator[Runner]:
         yield Cluster(client)
 
 
+@contextmanager
+def connected(address: str | None) -> Iterator[None]:
+    """The scheduler at an address serves all that is called inside; None changes nothing."""
+    if address is None:
+        yield
+        return
+    with _connected(address) as client, client.as_current():
+        yield
+
+
 def _in_task() -> bool:
     distributed = sys.modules.get("distributed")
     if distributed is None:
@@ -384,8 +419,14 @@ def _active() -> Any:
 
 
 def _connected(address: str) -> Any:
-    from distributed import Client
+    from distributed import Client, Security
 
+    security: Any = Security()  # type: ignore[no-untyped-call]
+    if address.startswith("tls://") and security.get_connection_args("client")["ssl_context"] is None:
+        raise OptionError(
+            f"client={address!r}: no certificates are set up for TLS. Give a Client made with a Security, or set "
+            "distributed.comm.tls in Dask's configuration."
+        )
     try:
         return Client(address, set_as_default=False)  # type: ignore[no-untyped-call]
     except (OSError, ValueError, TimeoutError) as error:

@@ -53,11 +53,18 @@ def complete(
     leaf: Leaves,
     seed: int,
     piece: Piece | None = None,
+    *,
+    key_seed: int | None = None,
+    first_row: int = 0,
 ) -> pl.DataFrame:
-    """`leaf.shape[1]` rows for every row of `given`, in order: what it knows, and the rest drawn."""
+    """`leaf.shape[1]` rows for every row of `given`, in order: what it knows, and the rest drawn.
+
+    Identifiers are those of `key_seed`, for a result in which these rows begin at `first_row`.
+    """
     n_rows, n = leaf.shape
     step = max(1, BLOCK_ROWS // max(n, 1))
-    shared = sampler, evidence, given, known, leaf, seed, compile_piece(sampler.tables, piece or {})
+    keys = seed if key_seed is None else key_seed, first_row
+    shared = sampler, evidence, given, known, leaf, seed, compile_piece(sampler.tables, piece or {}), keys
     starts = range(0, max(n_rows, 1), step)
     return pl.concat(list(Threads().map(_complete_block, shared, [(at, min(at + step, n_rows)) for at in starts])))
 
@@ -164,10 +171,10 @@ def _choose(row: Leaves, logs: Floats, wanted: Leaves, rng: np.random.Generator)
 
 
 def _complete_block(
-    shared: tuple[Sampler, Evidence, pl.DataFrame, dict[str, Flags], Leaves, int, dict[int, Cells]],
+    shared: tuple[Sampler, Evidence, pl.DataFrame, dict[str, Flags], Leaves, int, dict[int, Cells], tuple[int, int]],
     place: tuple[int, int],
 ) -> pl.DataFrame:
-    (sampler, evidence, given, known, leaf, seed, narrow), (first, last) = shared, place
+    (sampler, evidence, given, known, leaf, seed, narrow, (key_seed, first_row)), (first, last) = shared, place
     n = leaf.shape[1]
     rng = generator(seed, Stage.GIVEN, first, 2)
     row = np.repeat(np.arange(first, last), n)
@@ -176,7 +183,7 @@ def _complete_block(
         _complete_variable(sampler, evidence, number, row, flat, narrow.get(number), rng)
         for number in range(len(sampler.variables))
     ]
-    frame = assemble(sampler.tables, drawn, np.arange(len(row)), seed, first * n, rng)
+    frame = assemble(sampler.tables, drawn, np.arange(len(row)), key_seed, first_row + first * n, rng)
     told = []
     for name, flags in known.items():
         if flags[first:last].any():

@@ -57,14 +57,14 @@ def probability(tables: Tables, event: Any, given: Any = None) -> float | list[f
     return float(np.exp(min(log_probability(tables, joint) - total, 0.0))) if joint else 0.0
 
 
-def impossible(given: Any, row: int | None = None) -> ImpossibleConditionError:
-    """The error for a condition that the model gives probability zero."""
+def impossible(given: Any, row: int | None = None, first: int = 0) -> ImpossibleConditionError:
+    """The error for a condition that the model gives probability zero; a frame's first row is number `first`."""
     if row is None:
         return ImpossibleConditionError(f"given={given!r} has probability zero in this model. Widen it.")
     what = {name: value for name, value in take(given).frame.row(row, named=True).items() if value is not None}
     return ImpossibleConditionError(
-        f'given, row {row}: {what!r} has probability zero in this model. Widen it, or say on_impossible="null" or '
-        '"relax" where you sample.'
+        f"given, row {first + row}: {what!r} has probability zero in this model. Widen it, or say "
+        'on_impossible="null" or "relax" where you sample.'
     )
 
 

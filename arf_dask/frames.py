@@ -79,12 +79,26 @@ def scan_csv(files: str | list[str]) -> pl.LazyFrame:
 
 def read(path: str) -> pl.DataFrame:
     """Parquet or CSV files: one file, a directory, or a glob."""
-    target = Path(path)
-    pattern = str(target / "**" / "*.parquet") if target.is_dir() else path
     try:
-        return scan_csv(path).collect() if is_csv(path) else pl.read_parquet(pattern)
+        return _scan(path).collect(engine="in-memory")
     except (OSError, pl.exceptions.PolarsError) as error:
         raise DataError(f"{path}: cannot be read as Parquet or CSV: {error}") from error
+
+
+def read_dtypes(path: str) -> dict[str, pl.DataType]:
+    """The columns that `read` gives, without reading more than it takes to know them."""
+    try:
+        return dict(_scan(path).collect_schema())
+    except (OSError, pl.exceptions.PolarsError) as error:
+        raise DataError(f"{path}: cannot be read as Parquet or CSV: {error}") from error
+
+
+def _scan(path: str) -> pl.LazyFrame:
+    target = Path(path)
+    if target.is_dir():
+        csv = not any(target.glob("**/*.parquet")) and any(target.glob("**/*.csv"))
+        path = str(target / "**" / ("*.csv" if csv else "*.parquet"))
+    return scan_csv(path) if is_csv(path) else pl.scan_parquet(path)
 
 
 def _from_arrow(table: pa.Table) -> pl.DataFrame:

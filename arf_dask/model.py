@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from typing import Any
@@ -11,17 +11,18 @@ import numpy as np
 import polars as pl
 
 from arf_dask.answers import chances, checked_columns, cumulative, expect, quantiles
-from arf_dask.cluster import Threads
 from arf_dask.conditions import is_choices
 from arf_dask.density import check_names, conditions_of, log_density, probability
 from arf_dask.errors import OptionError
-from arf_dask.forge import Sampler, forge_block, make_sampler
+from arf_dask.forge import Sampler, make_sampler
 from arf_dask.frames import is_frame, take, with_index_of
 from arf_dask.impute import impute
+from arf_dask.manifest import Manifest
 from arf_dask.progress import Progress, Report, progress_for
 from arf_dask.readings import number_place
-from arf_dask.sampling import check_policy, cut_blocks, sample_given, sample_rows
+from arf_dask.sampling import check_policy, make_source, sample_rows, sample_source
 from arf_dask.seeds import entropy
+from arf_dask.sink import sample_parquet
 from arf_dask.storage import PathLike, read_tables, save
 from arf_dask.tables import Tables
 
@@ -63,21 +64,70 @@ class Model(Tables):
         check_policy(on_impossible)
         chosen = entropy(seed)
         with progress_for(progress) as report:
-            if given is None:
-                return self.draw(n, chosen, report)
             report.stage("sampling", n)
             if is_frame(given):
                 return sample_rows(self.sampler, given, n, chosen, on_impossible)
-            return sample_given(self.sampler, given, n, chosen, on_impossible, report)
+            return sample_source(make_source(self.sampler, given, on_impossible), n, chosen, report)
+
+    def sample_parquet(
+        self,
+        path: PathLike,
+        n: int,
+        *,
+        given: Any = None,
+        on_impossible: str = "raise",
+        seed: int | None = None,
+        rows_per_file: int = 1_000_000,
+        mode: str = "error",
+        client: Any = None,
+        storage_options: Mapping[str, Any] | None = None,
+        progress: bool | Report | None = None,
+    ) -> Manifest:
+        """Write `n` synthetic rows to a data set of Parquet files, however many; memory stays small.
+
+        Files are called part-00000.parquet and so on, and hold the rows of `sample(n, given=given, seed=seed)` in their
+        order, whatever `rows_per_file` (with a frame as `given`: other draws of the same kind). A file appears under
+        its name whole or not at all; manifest.json and then _SUCCESS come last. The same job always gives the same
+        bytes.
+
+        Args:
+            path: a directory that is new or empty, or a URL (s3://, gs://, az:// ...) that fsspec can open.
+            n: rows; with a frame as `given`, rows for each row of it.
+            given: as in `sample`.
+            on_impossible: as in `sample`.
+            seed: makes it repeat; None draws afresh, or takes the seed of the job that is resumed.
+            rows_per_file: rows of every part but the last.
+            mode: what to do if something is there already. "error" refuses; "resume" completes a run of the same job
+                that was stopped or killed, and refuses any other; "overwrite" replaces a data set of this kind (and
+                nothing else): the new one is written beside it and renamed into its place when it is finished. On a
+                URL there are no renames: there the old one is removed first.
+            client: a Dask client, or the address of a scheduler; None: the active client, if there is one, else
+                threads. Workers write to `path` themselves, so it must mean the same for all of them.
+            storage_options: what fsspec needs for a URL.
+            progress: as in `fit`.
+        """
+        check_rows(n)
+        check_policy(on_impossible)
+        with progress_for(progress) as report:
+            return sample_parquet(
+                self,
+                self.sampler,
+                path,
+                n,
+                given=given,
+                on_impossible=on_impossible,
+                seed=seed,
+                rows_per_file=rows_per_file,
+                mode=mode,
+                client=client,
+                storage_options=storage_options,
+                report=report,
+            )
 
     def draw(self, n: int, seed: int, report: Progress) -> pl.DataFrame:
-        """`n` rows, block by block on all cores: the same for the same seed, whoever draws which block."""
+        """`n` rows without any condition."""
         report.stage("sampling", n)
-        frames = []
-        for frame in Threads().map(_block, (self.sampler, seed), list(cut_blocks(n))):
-            frames.append(frame)
-            report.advance(frame.height)
-        return pl.concat(frames)
+        return sample_source(make_source(self.sampler, None, "raise"), n, seed, report)
 
     def log_density(self, data: Any, *, given: Any = None, missing: str = "value") -> pl.Series:
         """The log-density of every row (the paper's q), in nats; -inf outside the support, never NaN.
@@ -181,8 +231,3 @@ def check_rows(n: object) -> None:
     """Raise an OptionError unless `n` is a number of rows."""
     if isinstance(n, bool) or not isinstance(n, int | np.integer) or n < 0:
         raise OptionError(f"n={n!r}: give the number of rows to draw, a whole number of at least 0.")
-
-
-def _block(shared: tuple[Sampler, int], place: tuple[int, int, int]) -> pl.DataFrame:
-    (sampler, seed), (block, first, rows) = shared, place
-    return forge_block(sampler, rows, seed, block, first)

@@ -21,6 +21,7 @@ class Stage(IntEnum):
     IMPUTE = 7
     SAMPLE = 8
     GIVEN = 9
+    COMPLETE = 10
 
 
 def entropy(seed: int | None) -> int:

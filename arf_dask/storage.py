@@ -40,7 +40,7 @@ PathLike = str | os.PathLike[str]
 
 def save(tables: Tables, path: PathLike) -> None:
     """Write a model to a directory; one that holds a model is replaced, any other content is refused."""
-    target = _check_target(Path(path))
+    target = check_place(Path(path))
     try:
         check_tables(tables)
     except ModelFormatError as error:
@@ -83,6 +83,11 @@ def model_hash(model: Tables | PathLike) -> str:
     return digest.hexdigest()
 
 
+def library_versions(names: Iterable[str]) -> dict[str, str]:
+    """The version of each package."""
+    return {name: _version(name) for name in names}
+
+
 def _hash_column(digest: Any, column: Any) -> None:
     if pa.types.is_string(column.type):
         digest.update(json.dumps(column.to_pylist()).encode())
@@ -96,7 +101,7 @@ def _hash_column(digest: Any, column: Any) -> None:
 # Writing.
 
 
-def _check_target(path: Path) -> Path:
+def check_place(path: Path) -> Path:
     """The place to write to, if it is free, empty, or holds a model and nothing else."""
     target = path.resolve()
     if not target.parent.is_dir():
@@ -130,7 +135,7 @@ def _holds_model(directory: Path) -> bool:
 
 def _write(tables: Tables, directory: Path) -> None:
     files = {name: _write_parquet(directory / name, parts) for name, parts in pieces(tables).items()}
-    about = {"format": FORMAT, "version": VERSION, "written_by": {name: _version(name) for name in LIBRARIES}}
+    about = {"format": FORMAT, "version": VERSION, "written_by": library_versions(LIBRARIES)}
     text = json.dumps({**about, **describe(tables), "files": files}, allow_nan=False, indent=1)
     (directory / FACTS).write_text(text, encoding="utf-8")
     _sync(directory / FACTS)

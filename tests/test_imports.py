@@ -18,7 +18,8 @@ FLOW = [
     *("readings", "conditions", "leaves", "evidence", "query", "density", "answers"),
     *("forge", "conditional", "completion", "impute", "sampling"),
     *("facts", "schema_checks", "validation", "layout", "storage"),
-    *("model", "api", "__init__"),
+    *("stores", "parquet", "manifest", "sink"),
+    *("model", "api", "words", "inspection", "delivery", "cli", "__main__", "__init__"),
 ]
 MODULES = {path.stem: path for path in Path(arf_dask.__file__).parent.glob("*.py")}
 TREES = {name: ast.parse(path.read_text(encoding="utf-8")) for name, path in MODULES.items()}
@@ -28,6 +29,8 @@ EDGES = {
     "sklearn": {"forest"},
     "dask": {"cluster", "frames"},
     "distributed": {"cluster"},
+    "fsspec": {"stores"},
+    "click": {"cli"},
     "scipy": {"marginals", "matching", "query"},
     "pickle": set(),
     "cPickle": set(),
