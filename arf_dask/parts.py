@@ -23,6 +23,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
+from arf_dask.cluster import place
 from arf_dask.errors import DataError
 from arf_dask.frames import from_pandas, is_csv, is_dask, scan_csv, take, to_dask
 
@@ -123,7 +124,7 @@ class FramePart:
         return self.frame if columns is None else self.frame.select(columns)
 
     def on_cluster(self, client: Any) -> Any:
-        return client.scatter(self)
+        return place(client, self)  # scattered, it would be lost with its worker
 
 
 @dataclass(frozen=True)
