@@ -7,25 +7,28 @@ import math
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
 from arf_dask.adversary import Round, Training, train
-from arf_dask.cluster import Runner, Threads
+from arf_dask.cluster import Runner, Threads, runner_for
 from arf_dask.encode import Codes, encode_codes, match_frame
 from arf_dask.errors import KeyColumnWarning, unknown_option
 from arf_dask.forde import summarise_one
-from arf_dask.forest import Ints, Tree, leaf_numbers, prune, route
-from arf_dask.frames import take
-from arf_dask.infer import Bundles, infer_schema
+from arf_dask.forest import Ints, Tree, prune, route
+from arf_dask.infer import infer_parts, infer_schema
+from arf_dask.leaf_sums import sum_leaves
 from arf_dask.model import Model, check_rows
 from arf_dask.options import Options
 from arf_dask.parameters import complete, fit_entries, join_entries, outline
+from arf_dask.parts import Parts, open_parts
+from arf_dask.plan import Bundles
 from arf_dask.profile import check_frame
 from arf_dask.progress import Progress, Report, progress_for
+from arf_dask.pruning import prune_by_parts
 from arf_dask.sampling import check_policy
 from arf_dask.schema import Schema
 from arf_dask.seeds import Stage, entropy, generator
@@ -65,26 +68,29 @@ def fit(
     bundles: Bundles = "auto",
     support: str = "observed",
     seed: int | None = None,
+    client: Any = None,
     progress: bool | Report | None = None,
 ) -> Model:
     """Learn the joint distribution of a table.
 
     Args:
         data: Polars DataFrame or LazyFrame, pandas DataFrame, pyarrow Table, Dask DataFrame, or a path or glob of
-            Parquet or CSV files.
+            Parquet or CSV files. They may be larger than memory: beyond 250,000 rows they are read part by part.
         trees: number of trees; more make a better density, 20 are enough for sampling.
         min_leaf: training rows that every leaf holds at least; more protect single rows better and blur more.
         max_rounds: adversarial rounds after the first, at most.
         tolerance: the paper's delta: stop once out-of-bag accuracy is at most 1/2 + tolerance.
         max_features: variables tried at every split; the root of their number if None, and at least 2.
         rows_per_tree: real rows each tree is grown on, drawn without replacement. None: a bootstrap of all rows, or of
-            250,000 drawn once where there are more (leaf parameters always come from all rows).
+            250,000 drawn once where there are more (leaf parameters always come from all rows). Asking for more than
+            250,000 raises the number of rows held for training to as many.
         family: "truncnorm" (moment-matched truncated normals) or "uniform" (piecewise constant).
         columns: what a column is, where the data alone do not tell: {"zip": "categorical"}, "numeric" or "key".
         keys: identifiers: never modelled, never copied; fresh values of the same shape come out.
         bundles: columns modelled as one: "auto" finds them, False has none, [["city", "zip"]] names them all.
         support: "observed" never leaves the range seen; "open" lets float columns keep their tails.
         seed: makes everything repeat; None draws afresh.
+        client: a `distributed.Client` or the address of a scheduler; None takes the active client, or else threads.
         progress: None shows progress in a terminal or notebook once it takes long, False never, True always; or a
             function of (stage, done, total, facts).
     """
@@ -102,31 +108,33 @@ def fit(
         support=support,
     )
     chosen = entropy(seed)
-    with progress_for(progress) as report:
-        frame = take(data).frame
-        forest, codes, leaves = _train(frame, options, chosen, report)
-        return _estimate(frame, forest, codes, leaves, report)
+    with progress_for(progress) as report, runner_for(client) as runner, open_parts(data) as parts:
+        return _finish(parts, _train(parts, options, chosen, runner, report), runner, report)
 
 
 def adversarial_forest(
-    data: Any, *, seed: int | None = None, progress: bool | Report | None = None, **options: Any
+    data: Any, *, seed: int | None = None, client: Any = None, progress: bool | Report | None = None, **options: Any
 ) -> AdversarialForest:
     """The paper's Alg. 1: a forest in whose leaves the columns are independent. Options are those of `fit`."""
     checked = _options(**options)
-    with progress_for(progress) as report:
-        return _train(take(data).frame, checked, entropy(seed), report)[0]
+    with progress_for(progress) as report, runner_for(client) as runner, open_parts(data) as parts:
+        return _train(parts, checked, entropy(seed), runner, report).forest
 
 
-def forde(forest: AdversarialForest, data: Any, *, progress: bool | Report | None = None) -> Model:
+def forde(forest: AdversarialForest, data: Any, *, client: Any = None, progress: bool | Report | None = None) -> Model:
     """The paper's Alg. 2: the leaf parameters of a forest, from `data`.
 
     As a rule these are the rows it was grown on; other rows make honest estimates, and leaves that hold too few of
     them are pruned.
     """
-    frame = match_frame(take(data).frame, forest.schema)
-    check_frame(frame)
-    codes = encode_codes(frame, forest.schema)
-    with progress_for(progress) as report:
+    with progress_for(progress) as report, runner_for(client) as runner, open_parts(data) as parts:
+        if parts.n_rows > TRAINING_ROWS:
+            trees = prune_by_parts(parts, forest.schema, forest.trees, forest.options.min_leaf, runner, report)
+            schema = replace(forest.schema, n_rows=parts.n_rows)
+            return _estimate_parts(parts, replace(forest, schema=schema, trees=trees), runner, report)
+        frame = match_frame(parts.frame(), forest.schema)
+        check_frame(frame)
+        codes = encode_codes(frame, forest.schema)
         report.stage("rows to their leaves", len(forest.trees))
         pruned = []
         for found in Threads().map(_route_and_prune, (codes, forest.options.min_leaf), forest.trees):
@@ -155,6 +163,7 @@ def synthesize(
     rows_per_file: int = 1_000_000,
     storage_options: Mapping[str, Any] | None = None,
     seed: int | None = None,
+    client: Any = None,
     progress: bool | Report | None = None,
     **options: Any,
 ) -> Any:
@@ -171,15 +180,13 @@ def synthesize(
     checked, chosen = _options(**options), entropy(seed)
     if to is not None:
         check_target(to, mode, rows_per_file, storage_options)
-    taken = take(data)
-    with progress_for(progress) as report:
-        forest, codes, leaves = _train(taken.frame, checked, chosen, report)
-        model = _estimate(taken.frame, forest, codes, leaves, report)
-        rows = taken.frame.height if n is None else n
+    with progress_for(progress) as report, runner_for(client) as runner, open_parts(data) as parts:
+        model = _finish(parts, _train(parts, checked, chosen, runner, report), runner, report)
+        rows, back = parts.n_rows if n is None else n, parts.back
         if given is None and to is None:
-            return taken.back(model.draw(rows, chosen, report))
+            return back(model.draw(rows, chosen, report))
     if to is None:
-        return taken.back(model.sample(rows, given=given, on_impossible=on_impossible, seed=chosen, progress=progress))
+        return back(model.sample(rows, given=given, on_impossible=on_impossible, seed=chosen, progress=progress))
     return model.sample_parquet(
         to,
         rows,
@@ -188,6 +195,7 @@ def synthesize(
         seed=chosen,
         rows_per_file=rows_per_file,
         mode=mode,
+        client=client,
         storage_options=storage_options,
         progress=progress,
     )
@@ -204,24 +212,47 @@ def _options(**given: Any) -> Options:
     return options
 
 
-def _train(
-    frame: pl.DataFrame, options: Options, seed: int, report: Progress
-) -> tuple[AdversarialForest, Codes, list[Ints]]:
-    options.check_against(frame.columns)
-    report.stage("columns", frame.width)
-    schema = infer_schema(frame, kinds=options.columns, keys=options.keys, bundles=options.bundles)
+class _Trained(NamedTuple):
+    """A forest, and the rows it was grown on where these are all there are."""
+
+    forest: AdversarialForest
+    frame: pl.DataFrame | None = None
+    codes: Codes | None = None
+    leaves: Sequence[Ints] | None = None
+
+
+def _train(parts: Parts, options: Options, seed: int, runner: Runner, report: Progress) -> _Trained:
+    """Alg. 1 on all rows, or on a sample of them and a schema from all."""
+    options.check_against(list(parts.dtypes))
+    rows = training_rows(parts.n_rows, options.rows_per_tree, seed)
+    if rows is None:
+        frame = parts.frame()
+        report.stage("columns", frame.width)
+        schema = infer_schema(frame, kinds=options.columns, keys=options.keys, bundles=options.bundles)
+        report.advance(frame.width, bundles=len(schema.bundles), keys=len(schema.keys))
+    else:
+        schema, frame = infer_parts(
+            parts,
+            rows,
+            kinds=options.columns,
+            keys=options.keys,
+            bundles=options.bundles,
+            runner=runner,
+            report=report,
+        )
     _tell_findings(schema, options)
-    report.advance(frame.width, bundles=len(schema.bundles), keys=len(schema.keys))
     codes = encode_codes(frame, schema)
-    rows = training_rows(frame.height, options.rows_per_tree, seed)
-    shown = codes if rows is None else np.asfortranarray(codes[rows])
-    runner = Threads()
-    forest = train(shown, _training(options, codes.shape[1], seed), runner, report, schema.gates)
-    leaves = forest.leaves
-    if rows is not None:
-        report.stage("all rows to their leaves", options.trees)
-        leaves = _route_all(forest.trees, codes, runner, report)
-    return AdversarialForest(schema, forest.trees, forest.rounds, options, seed), codes, leaves
+    forest = train(codes, _training(options, codes.shape[1], seed), runner, report, schema.gates)
+    grown = AdversarialForest(schema, forest.trees, forest.rounds, options, seed)
+    return _Trained(grown, frame, codes, forest.leaves) if rows is None else _Trained(grown)
+
+
+def _finish(parts: Parts, trained: _Trained, runner: Runner, report: Progress) -> Model:
+    """Alg. 2 on the rows in memory, or on all parts."""
+    forest, frame, codes, leaves = trained
+    if frame is None or codes is None or leaves is None:
+        return _estimate_parts(parts, forest, runner, report)
+    return _estimate(frame, forest, codes, leaves, report)
 
 
 def training_rows(n_rows: int, rows_per_tree: int | None, seed: int) -> NDArray[np.int64] | None:
@@ -237,24 +268,39 @@ def training_rows(n_rows: int, rows_per_tree: int | None, seed: int) -> NDArray[
     return np.sort(chosen)
 
 
-def _route_all(trees: Sequence[Tree], codes: Codes, runner: Runner, report: Progress) -> list[Ints]:
-    """Per tree: the leaf number of every row."""
-    shared = np.ascontiguousarray(codes)
-    leaves = []
-    for found in runner.map(_route_one, shared, trees):
-        leaves.append(found)
-        report.advance()
-    return leaves
-
-
 def _route_and_prune(shared: tuple[Codes, int], tree: Tree) -> tuple[Tree, Ints]:
     codes, min_leaf = shared
     rows = np.ascontiguousarray(codes)
     return prune(tree, route(tree, rows), rows, min_leaf)
 
 
-def _route_one(codes: Codes, tree: Tree) -> Ints:
-    return leaf_numbers(tree, codes)
+def _estimate_parts(parts: Parts, forest: AdversarialForest, runner: Runner, report: Progress) -> Model:
+    """The leaf parameters from all rows, part by part and group of trees by group of trees."""
+    tables, entries = None, []
+    for _, histograms, sums in sum_leaves(parts, forest.schema, forest.trees, runner, report):
+        if tables is None:
+            tables = _outline(forest, histograms)
+            _ = tables.boxes
+        shared = (tables, sums)
+        entries.append(list(Threads().map(_fit_table, shared, range(len(sums)))))
+    assert tables is not None
+    return Model.of(complete(tables, [join_entries(some) for some in zip(*entries, strict=True)]))
+
+
+def _fit_table(shared: tuple[Tables, Sequence[pl.DataFrame]], number: int) -> Entries:
+    return fit_entries(shared[0], number, shared[1][number])
+
+
+def _outline(forest: AdversarialForest, histograms: Sequence[NDArray[np.int64]]) -> Tables:
+    return outline(
+        forest.schema,
+        forest.trees,
+        histograms,
+        family=forest.options.family,
+        support=forest.options.support,
+        rounds=forest.rounds,
+        options={**forest.options.as_dict(), "seed": forest.seed},
+    )
 
 
 def _estimate(
@@ -262,15 +308,8 @@ def _estimate(
 ) -> Model:
     schema = forest.schema
     report.stage("leaf parameters", len(schema.variables))
-    tables = outline(
-        schema,
-        forest.trees,
-        [np.bincount(codes[:, j], minlength=v.n_codes) for j, v in enumerate(schema.variables)],
-        family=forest.options.family,
-        support=forest.options.support,
-        rounds=forest.rounds,
-        options={**forest.options.as_dict(), "seed": forest.seed},
-    )
+    histograms = [np.bincount(codes[:, j], minlength=v.n_codes) for j, v in enumerate(schema.variables)]
+    tables = _outline(forest, histograms)
     entries = []
     _ = tables.boxes  # found once here, not by every thread
     runner = Threads() if frame.height * len(leaves) <= SMALL_SUMS else Threads(1)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import polars as pl
@@ -73,21 +73,62 @@ def is_numeric(dtype: pl.DataType) -> bool:
     return dtype.is_numeric() or dtype.is_temporal()
 
 
+class Measured(NamedTuple):
+    """What the axis of a column depends on. That of two parts together follows from the two."""
+
+    low: float | int  # smallest and largest value; physical ones of a grid
+    high: float | int
+    step: int = 0  # grid: the greatest common divisor of all distances; 0 where there is one value only
+    digits: int = 0  # floats: bit d is set if d digits after the point write every value exactly
+
+
 def learn_axis(series: pl.Series) -> Axis:
     """The axis of a column with at least one value that is neither null nor NaN. Infinities must be gone."""
+    measured = measure(series)
+    assert measured is not None
+    return axis_of(measured, series.dtype)
+
+
+def measure(series: pl.Series) -> Measured | None:
+    """What the values of a column (or a part of it) say of its axis; None if there are none."""
     series = nameless(series)
-    return _float_axis(series) if series.dtype in FLOATS else _grid_axis(series)
+    if series.dtype in FLOATS:
+        values = series.drop_nulls().drop_nans()
+        if not len(values):
+            return None
+        return Measured(float(values.min()), float(values.max()), digits=_exact_digits(values))  # type: ignore[arg-type]
+    physical = series.to_physical().drop_nulls()
+    if not len(physical):
+        return None
+    low, high = _bounds(physical)
+    return Measured(low, high, _common_step(physical, low) if high - low < 2**63 else 1)
 
 
-def _float_axis(series: pl.Series) -> Axis:
-    values = series.drop_nulls().drop_nans()
-    largest = float(values.abs().max() or 0.0)  # type: ignore[arg-type]
+def merge_measured(one: Measured | None, other: Measured | None) -> Measured | None:
+    """What the values of both say."""
+    if one is None or other is None:
+        return other if one is None else one
+    low, high = min(one.low, other.low), max(one.high, other.high)
+    step = 0
+    if isinstance(one.low, int) and isinstance(other.low, int):
+        step = math.gcd(one.step, other.step, one.low - other.low) if high - low < 2**63 else 1
+    return Measured(low, high, step, one.digits & other.digits)
+
+
+def axis_of(measured: Measured, dtype: pl.DataType) -> Axis:
+    """The axis of a column from what its values say."""
+    return _float_axis(measured) if dtype in FLOATS else _grid_axis(measured)
+
+
+def _float_axis(measured: Measured) -> Axis:
+    low, high = float(measured.low), float(measured.high)
+    largest = max(abs(low), abs(high))
     exponent = math.frexp(largest)[1] if largest else 0
     # Squares of these numbers must neither overflow nor vanish: only then is scaling needed.
     exponent = exponent if abs(exponent) > 200 else 0
-    low, high = (float(v) for v in (values.min(), values.max()))  # type: ignore[arg-type]
     if not exponent:
-        return Axis(False, decimals=_decimals(values), low=low, high=high)
+        fewest = next((digits for digits in range(MOST_DECIMALS + 1) if measured.digits >> digits & 1), None)
+        return Axis(False, decimals=fewest, low=low, high=high)
     return Axis(False, exponent=exponent, low=_scale(low, exponent, math.inf), high=_scale(high, exponent, -math.inf))
 
 
@@ -97,21 +138,20 @@ def _scale(value: float, exponent: int, inwards: float) -> float:
     return place if math.ldexp(place, exponent) == value else math.nextafter(place, inwards)
 
 
-def _decimals(values: pl.Series) -> int | None:
-    """The fewest digits after the point that write every value exactly, or None."""
-    probe = values.head(1_000)
+def _exact_digits(values: pl.Series) -> int:
+    """Bit d is set if d digits after the point write every value exactly."""
+    probe, found = values.head(1_000), 0
     for digits in range(MOST_DECIMALS + 1):
         if (probe.round(digits) == probe).all() and (values.round(digits) == values).all():
-            return digits
-    return None
+            found |= 1 << digits
+    return found
 
 
-def _grid_axis(series: pl.Series) -> Axis:
-    physical = series.to_physical().drop_nulls()
-    low, high = _bounds(physical)
+def _grid_axis(measured: Measured) -> Axis:
+    low, high = int(measured.low), int(measured.high)
     shift = 1 if high - low >= WIDE else 0
     low, high = -(-low >> shift), high >> shift  # rounded inwards: nothing may leave the range seen
-    step = _common_step(physical, low) if not shift else 1
+    step = max(measured.step, 1) if not shift else 1
     coarse = (high - low) // step >= EXACT
     if coarse:
         step = (high - low) // EXACT + 1
@@ -125,13 +165,11 @@ def _bounds(physical: pl.Series) -> tuple[int, int]:
 
 
 def _common_step(physical: pl.Series, low: int) -> int:
-    """The greatest common divisor of all distances from the smallest value (1 where they are too wide)."""
+    """The greatest common divisor of all distances from the smallest value; all are below 2**63."""
     distances = _distances(physical, low)
     if not isinstance(distances, np.ndarray):
-        if _bounds(distances)[1] >= 2**63:
-            return 1
         distances = distances.cast(pl.Int64).to_numpy()
-    return max(int(np.gcd.reduce(distances)), 1)
+    return int(np.gcd.reduce(distances))
 
 
 def _distances(present: pl.Series, origin: int) -> NDArray[np.int64] | pl.Series:

@@ -28,6 +28,15 @@ SUM_COLUMNS = {
 }
 
 
+class TreeSums(NamedTuple):
+    """One row per (leaf, state) of one tree, in order."""
+
+    keys: NDArray[np.int64]  # leaf * n_states + state
+    counts: NDArray[np.int64]
+    means: Floats  # NaN for points
+    squares: Floats
+
+
 def summarise(frame: pl.DataFrame, schema: Schema, codes: Codes, leaves: Sequence[Ints], starts: Ints) -> Sums:
     """One table per variable, one row per (leaf, state), sorted.
 
@@ -50,7 +59,11 @@ def summarise_one(
     if variable.interval.any():
         lead = schema.columns[variable.columns[0]]
         places = line_places(frame[lead.name], lead)
-    parts = [_summarise_tree(states, places, leaf, variable) for leaf in leaves]
+    return join_trees([sum_tree(states, places, leaf, variable) for leaf in leaves], variable, starts)
+
+
+def join_trees(parts: Sequence[TreeSums], variable: Variable, starts: Ints) -> pl.DataFrame:
+    """The sums of several trees as one table, one row per (leaf, state), sorted."""
     keys, counts = (np.concatenate([part[side] for part in parts]) for side in (0, 1))
     start = np.repeat(starts[:-1], [len(part[0]) for part in parts])
     table = pl.DataFrame(
@@ -60,7 +73,7 @@ def summarise_one(
             "count": counts.astype(np.uint32),
         }
     )
-    if places is None:
+    if not variable.interval.any():
         return table.with_columns(mean=None, squares=None)  # columns of type Null take no room
     mean, squares = (pl.Series(np.concatenate([part[side] for part in parts])).fill_nan(None) for side in (2, 3))
     return table.with_columns(mean=mean, squares=squares)
@@ -71,22 +84,16 @@ def merge(parts: Iterable[Sums]) -> Sums:
     return [_merge_tables(pl.concat(tables)) for tables in zip(*parts, strict=True)]
 
 
-class _TreeSums(NamedTuple):
-    """One row per (leaf, state) of one tree, in order."""
-
-    keys: NDArray[np.int64]  # leaf * n_states + state
-    counts: NDArray[np.int64]
-    means: Floats  # NaN for points
-    squares: Floats
-
-
-def _summarise_tree(states: Ints, places: Floats | None, leaf: Ints, variable: Variable) -> _TreeSums:
+def sum_tree(
+    states: NDArray[np.integer], places: Floats | None, leaf: NDArray[np.integer], variable: Variable
+) -> TreeSums:
+    """The sums of one tree and variable, by a sort."""
     keys = leaf.astype(np.int64) * variable.n_states + states
     ordered = np.sort(keys)
     first = np.flatnonzero(np.concatenate([[len(ordered) > 0], ordered[1:] != ordered[:-1]]))
     found, counts = ordered[first], np.diff(np.append(first, len(ordered)))
     if places is None:
-        return _TreeSums(found, counts, np.empty(0), np.empty(0))
+        return TreeSums(found, counts, np.empty(0), np.empty(0))
     rows = np.flatnonzero(variable.interval[states])
     group, at = np.searchsorted(found, keys[rows]), places[rows]
     mean = np.bincount(group, at, len(found)) / counts
@@ -94,7 +101,27 @@ def _summarise_tree(states: Ints, places: Floats | None, leaf: Ints, variable: V
     squares = np.bincount(group, (at - mean[group]) ** 2, len(found)).astype(np.float64)
     of_point = ~variable.interval[found % variable.n_states]
     mean[of_point] = squares[of_point] = np.nan
-    return _TreeSums(found, counts, mean, squares)
+    return TreeSums(found, counts, mean, squares)
+
+
+def merge_trees(one: TreeSums, other: TreeSums) -> TreeSums:
+    """The sums of the rows of both, in one tree and variable: two sorted lists become one."""
+    keys = np.concatenate([one.keys, other.keys])
+    order = np.argsort(keys, kind="stable")
+    keys = keys[order]
+    first = np.flatnonzero(np.concatenate([[len(keys) > 0], keys[1:] != keys[:-1]]))
+    counts = np.concatenate([one.counts, other.counts])[order]
+    total = np.add.reduceat(counts, first) if len(first) else counts
+    if not len(one.means) and not len(other.means):
+        return TreeSums(keys[first], total, np.empty(0), np.empty(0))
+    means = np.concatenate([one.means, other.means])[order]
+    squares = np.concatenate([one.squares, other.squares])[order]
+    if not len(first):
+        return TreeSums(keys, counts, means, squares)
+    # Chan's formula: exact, and without the loss of digits that sums of squares have.
+    mean = np.add.reduceat(means * counts, first) / total
+    away = means - np.repeat(mean, np.diff(np.append(first, len(keys))))
+    return TreeSums(keys[first], total, mean, np.add.reduceat(squares + counts * away**2, first))
 
 
 def _merge_tables(table: pl.DataFrame) -> pl.DataFrame:

@@ -20,6 +20,9 @@ Ints = NDArray[np.int32]
 
 LEAF = -1
 GATE_ROWS = 100
+ROUTE_ROWS = 2**14  # routed at a time
+ROUTE_LEVELS = 3  # between two looks at which rows are in their leaf
+ROUTE_FEW = 8  # one of so many rows still under way: time to take those of all runs together
 
 
 class Tree(NamedTuple):
@@ -128,17 +131,21 @@ def route(tree: Tree, codes: Codes, start: Ints | None = None) -> Ints:
     return nodes
 
 
-def prune(tree: Tree, nodes: Ints, codes: Codes, min_leaf: int) -> tuple[Tree, Ints]:
+def prune(
+    tree: Tree, nodes: Ints, codes: Codes, min_leaf: int, held: NDArray[np.int64] | None = None
+) -> tuple[Tree, Ints]:
     """The tree without leaves of fewer than `min_leaf` rows, and the leaf number of every row.
 
     Where a leaf is too small its parent's split goes away: the rows follow the sibling. `nodes` holds the leaf
-    node of every real row; leaf numbers count 0, 1, .. from left to right.
+    node of every real row; leaf numbers count 0, 1, .. from left to right. Leaves of `min_leaf` rows or more may be
+    told by their number of rows alone, in `held`, per node.
     """
+    held = np.zeros(len(tree.left), dtype=np.int64) if held is None else held
     left, right = tree.left.copy(), tree.right.copy()
     nodes = nodes.copy()
     root = 0
     while left[root] >= 0:
-        counts = np.bincount(nodes, minlength=len(left))
+        counts = np.bincount(nodes, minlength=len(left)) + held
         inner = _reachable(root, left, right)
         inner = inner[left[inner] >= 0]
         a, b = left[inner], right[inner]
@@ -155,6 +162,7 @@ def prune(tree: Tree, nodes: Ints, codes: Codes, min_leaf: int) -> tuple[Tree, I
         skipped = np.arange(len(left), dtype=np.int32)
         skipped[inner[bypass_a]], skipped[inner[bypass_b]] = b[bypass_a], a[bypass_b]
         left[inner[closing]] = right[inner[closing]] = LEAF
+        held = np.bincount(moved, held, len(left)).astype(np.int64)
         skipped = _resolve(skipped)
         left, right = np.where(left >= 0, skipped[left], LEAF), np.where(right >= 0, skipped[right], LEAF)
         root = int(skipped[root])
@@ -168,6 +176,73 @@ def leaf_numbers(tree: Tree, codes: Codes) -> Ints:
     """The leaf number of every row: 0, 1, .. from left to right."""
     number = np.cumsum(tree.left < 0, dtype=np.int32) - 1
     return np.asarray(number[route(tree, np.ascontiguousarray(codes))])
+
+
+class Router(NamedTuple):
+    """A tree packed for routing many rows. Nodes are numbered level by level: a right child follows its left one."""
+
+    words: NDArray[np.int64]  # per node: left child, threshold and feature in one number; negative at leaves
+    leaf: NDArray[np.int64]  # per node: its leaf number, from left to right
+    n_leaves: int
+    feature_bits: int  # of a word, the lowest ones,
+    threshold_bits: int  # then these; the rest is the child
+
+
+def make_router(tree: Tree, n_codes: Ints) -> Router:
+    """The tree in the form that `route_leaves` takes, given how many codes each variable has."""
+    # Children come in pairs; a level has all of its left ones before all of its right ones.
+    order = np.concatenate([_paired(level) for level in depth_levels(tree)])
+    place = np.empty(len(order), dtype=np.int64)
+    place[order] = np.arange(len(order))
+    feature_bits, threshold_bits = len(n_codes).bit_length(), int(n_codes.max(initial=1)).bit_length()
+    assert feature_bits + threshold_bits + len(order).bit_length() < 64, "a forest beyond any memory"
+    leaf = tree.left[order] < 0
+    # A leaf leads to itself: no code is above its threshold.
+    left = np.where(leaf, np.arange(len(order)), place[tree.left[order]])
+    threshold = np.where(leaf, 2**threshold_bits - 1, tree.threshold[order]).astype(np.int64)
+    feature = np.where(leaf, 0, tree.feature[order]).astype(np.int64)
+    words = (left << (feature_bits + threshold_bits)) | (threshold << feature_bits) | feature
+    words = np.where(leaf, words | np.int64(-(2**63)), words)
+    number = (np.cumsum(tree.left < 0) - 1)[order]
+    return Router(words, number, int(leaf.sum()), feature_bits, threshold_bits)
+
+
+def _paired(level: Ints) -> Ints:
+    half = len(level) // 2
+    return level if len(level) == 1 else np.stack([level[:half], level[half:]], axis=1).ravel()
+
+
+def route_leaves(router: Router, codes: Codes) -> NDArray[np.int64]:
+    """The leaf number of every row of codes in row-major order: the same as `leaf_numbers`, several times as fast."""
+    flat, n_variables = codes.ravel(), codes.shape[1]
+    nodes = np.zeros(len(codes), dtype=np.int64)
+    rows = np.arange(len(codes))
+    while len(rows):
+        # So few rows at a time that everything stays in the cache; the deep ones of all go on together.
+        runs = [rows[first : first + ROUTE_ROWS] for first in range(0, len(rows), ROUTE_ROWS)]
+        rows = np.concatenate([_route_few(router, flat, n_variables, nodes, run) for run in runs])
+    return router.leaf[nodes]
+
+
+def _route_few(
+    router: Router, flat: Codes, n_variables: int, nodes: NDArray[np.int64], rows: NDArray[np.int64]
+) -> NDArray[np.int64]:
+    """Move rows on from their nodes until few are left that are in no leaf; gives these."""
+    feature, threshold = 2**router.feature_bits - 1, 2**router.threshold_bits - 1
+    shift = router.feature_bits + router.threshold_bits
+    child = 2 ** (63 - shift) - 1
+    few = len(rows) // ROUTE_FEW
+    here, base = nodes[rows], rows * n_variables
+    while True:
+        for _ in range(ROUTE_LEVELS):
+            word = router.words[here]
+            code = flat[base + (word & feature)]
+            here = ((word >> shift) & child) + (code > ((word >> router.feature_bits) & threshold))
+        nodes[rows] = here
+        going = np.flatnonzero(router.words[here] >= 0)
+        rows, here, base = rows[going], here[going], base[going]
+        if len(rows) <= few:
+            return rows
 
 
 def leaf_nodes(tree: Tree) -> Ints:

@@ -33,9 +33,9 @@ def take(data: Any) -> Given:
         return Given(_from_arrow(data), lambda frame: frame.to_arrow().cast(data.schema))
     pandas = sys.modules.get("pandas")
     if pandas is not None and isinstance(data, pandas.DataFrame):
-        return Given(_from_pandas(data), lambda frame: _to_pandas(frame, data))
-    if type(data).__module__.startswith(("dask.dataframe", "dask_expr")) and hasattr(data, "npartitions"):
-        return _take_dask(data)
+        return Given(from_pandas(data), lambda frame: _to_pandas(frame, data))
+    if is_dask(data):
+        return Given(from_pandas(data.compute()), lambda frame: to_dask(frame, data))
     raise DataError(
         f"data is a {type(data).__module__}.{type(data).__qualname__}. Give a Polars DataFrame or LazyFrame, "
         "a pandas DataFrame, a pyarrow Table, a Dask DataFrame, or the path of Parquet or CSV files."
@@ -49,6 +49,11 @@ def is_frame(data: Any) -> bool:
     pandas = sys.modules.get("pandas")
     if pandas is not None and isinstance(data, pandas.DataFrame):
         return True
+    return is_dask(data)
+
+
+def is_dask(data: Any) -> bool:
+    """Whether this is a Dask DataFrame, told without importing Dask's frames."""
     return type(data).__module__.startswith(("dask.dataframe", "dask_expr")) and hasattr(data, "npartitions")
 
 
@@ -58,6 +63,18 @@ def with_index_of(result: Any, data: Any) -> Any:
     if pandas is None or not isinstance(data, pandas.DataFrame):
         return result
     return result.set_axis(data.index, axis=0)
+
+
+def is_csv(path: str) -> bool:
+    """Whether a path names CSV files, by its ending."""
+    return path.lower().endswith((".csv", ".csv.gz", ".tsv"))
+
+
+def scan_csv(files: str | list[str]) -> pl.LazyFrame:
+    """CSV files, or tab-separated ones, with their dates."""
+    first = files if isinstance(files, str) else files[0]
+    separator = "\t" if first.lower().endswith(".tsv") else ","
+    return pl.scan_csv(files, separator=separator, try_parse_dates=True, infer_schema_length=10_000)
 
 
 def read(path: str) -> pl.DataFrame:
@@ -81,10 +98,7 @@ def _scan(path: str) -> pl.LazyFrame:
     if target.is_dir():
         csv = not any(target.glob("**/*.parquet")) and any(target.glob("**/*.csv"))
         path = str(target / "**" / ("*.csv" if csv else "*.parquet"))
-    if path.lower().endswith((".csv", ".csv.gz", ".tsv")):
-        separator = "\t" if path.lower().endswith(".tsv") else ","
-        return pl.scan_csv(path, separator=separator, try_parse_dates=True, infer_schema_length=10_000)
-    return pl.scan_parquet(path)
+    return scan_csv(path) if is_csv(path) else pl.scan_parquet(path)
 
 
 def _from_arrow(table: pa.Table) -> pl.DataFrame:
@@ -96,7 +110,8 @@ def _from_arrow(table: pa.Table) -> pl.DataFrame:
     return frame
 
 
-def _from_pandas(data: Any) -> pl.DataFrame:
+def from_pandas(data: Any) -> pl.DataFrame:
+    """A pandas frame without its index, NaN as null."""
     names = data.columns.map(str)
     twice = names[names.duplicated()].tolist()
     if twice:
@@ -109,7 +124,7 @@ def _from_pandas(data: Any) -> pl.DataFrame:
 
 
 def _to_pandas(frame: pl.DataFrame, like: Any) -> Any:
-    """A pandas frame with the dtypes of `like`, where the values allow it."""
+    """A pandas frame with the dtypes of `like` (of pandas or Dask), where the values allow it."""
     result = frame.to_pandas()
     result.columns = like.columns
     for name, dtype in like.dtypes.items():
@@ -121,14 +136,8 @@ def _to_pandas(frame: pl.DataFrame, like: Any) -> Any:
     return result
 
 
-def _take_dask(data: Any) -> Given:
+def to_dask(frame: pl.DataFrame, like: Any) -> Any:
+    """A Dask frame with the dtypes of `like`, and as many partitions."""
     import dask.dataframe
 
-    local = data.compute()
-    partitions = data.npartitions
-
-    def back(frame: pl.DataFrame) -> Any:
-        made = _to_pandas(frame, local)
-        return dask.dataframe.from_pandas(made, npartitions=partitions)  # type: ignore[no-untyped-call]
-
-    return Given(_from_pandas(local), back)
+    return dask.dataframe.from_pandas(_to_pandas(frame, like), npartitions=like.npartitions)  # type: ignore[no-untyped-call]

@@ -14,6 +14,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import polars as pl
 
+from arf_dask.axis import Measured, measure
 from arf_dask.errors import DataError
 from arf_dask.template_learning import learn_strings
 from arf_dask.templates import StringShape, fresh_strings, require, require_fields
@@ -93,15 +94,28 @@ class KeyShape:
 def looks_like_key(series: pl.Series) -> bool:
     """Whether a column's values seem to name its rows rather than describe them."""
     n_values = series.len() - series.null_count()
-    is_string = isinstance(series.dtype, pl.String | pl.Categorical)
-    if n_values < _MIN_ROWS or not (is_string or series.dtype.is_integer()):
+    if n_values < _MIN_ROWS or not (is_text(series.dtype) or series.dtype.is_integer()):
         return False
     n_distinct = series.n_unique() - (series.null_count() > 0)
-    if is_string:
-        return bool(n_distinct >= _MIN_DISTINCT_STRINGS * n_values)
+    bounds = (0, 0) if is_text(series.dtype) else _bounds(series)
+    return names_rows(series.name, series.dtype, n_values, n_distinct, bounds)
+
+
+def names_rows(name: str, dtype: pl.DataType, n_values: int, n_distinct: int, bounds: tuple[int, int]) -> bool:
+    """The same from the number of values, how many are different, and the lowest and highest integer."""
+    if n_values < _MIN_ROWS or not (is_text(dtype) or dtype.is_integer()):
+        return False
+    if is_text(dtype):
+        return n_distinct >= _MIN_DISTINCT_STRINGS * n_values
     if n_distinct < n_values:
         return False
-    return n_values >= _MIN_ROWS_PLAIN_INTEGERS or _has_key_name(series.name) or _is_compact(series, n_values)
+    compact = bounds[1] - bounds[0] + 1 <= _MAX_SPREAD * n_values
+    return n_values >= _MIN_ROWS_PLAIN_INTEGERS or _has_key_name(name) or compact
+
+
+def is_text(dtype: pl.DataType) -> bool:
+    """Whether keys of this type are strings (else whole numbers)."""
+    return isinstance(dtype, pl.String | pl.Categorical)
 
 
 def can_be_key(dtype: pl.DataType) -> bool:
@@ -111,18 +125,30 @@ def can_be_key(dtype: pl.DataType) -> bool:
 
 def learn_key(series: pl.Series) -> KeyShape:
     """The shape of a key column of strings, integers or decimals."""
-    is_string = isinstance(series.dtype, pl.String | pl.Categorical)
-    if not can_be_key(series.dtype):
-        raise ValueError(
-            f"column {series.name!r}: a key of type {series.dtype} cannot be made afresh. "
-            "Cast it to a string or an integer, or do not declare it a key."
-        )
-    kind = "template" if is_string else "sequence"
+    check_key(series.name, series.dtype)
     values = series.alias("").drop_nulls()  # Polars would take a name such as "^x$" for a pattern
     if values.is_empty():
-        return KeyShape(kind, series.len(), 1.0, None)
-    learned = learn_strings(values.cast(pl.String).unique()) if is_string else _learn_sequence(values)
-    return KeyShape(kind, series.len(), series.null_count() / series.len(), learned)
+        learned: Values | None = None
+    elif is_text(series.dtype):
+        learned = learn_strings(values.cast(pl.String).unique())
+    else:
+        learned = learn_sequence(measure(values), series.dtype, values.len())
+    return key_shape(series.dtype, series.len(), series.null_count(), learned)
+
+
+def check_key(name: str, dtype: pl.DataType) -> None:
+    """Raise where keys of this type cannot be made."""
+    if not can_be_key(dtype):
+        raise ValueError(
+            f"column {name!r}: a key of type {dtype} cannot be made afresh. "
+            "Cast it to a string or an integer, or do not declare it a key."
+        )
+
+
+def key_shape(dtype: pl.DataType, n_rows: int, nulls: int, values: Values | None) -> KeyShape:
+    """The shape of a column with so many rows and nulls, from that of its values."""
+    share = 1.0 if values is None else nulls / n_rows
+    return KeyShape("template" if is_text(dtype) else "sequence", n_rows, share, values)
 
 
 def fresh_keys(
@@ -161,33 +187,24 @@ def _has_key_name(name: str) -> bool:
     return _KEY_NAME.search(re.sub(r"[\W_]+$", "", name)) is not None
 
 
-def _is_compact(integers: pl.Series, n_values: int) -> bool:
-    lowest, highest = _bounds(integers)
-    return highest - lowest + 1 <= _MAX_SPREAD * n_values
-
-
-def _learn_sequence(values: pl.Series) -> IntegerSequence:
-    dtype = values.dtype
+def learn_sequence(measured: Measured | None, dtype: pl.DataType, n_values: int) -> IntegerSequence:
+    """How integers or decimals go on, from their bounds and the step that all of them share."""
+    assert measured is not None
     if isinstance(dtype, pl.Decimal):
         precision = 38 if dtype.precision is None else dtype.precision
         low_limit, high_limit, scale = 1 - 10**precision, 10**precision - 1, dtype.scale
     else:
         low_limit, high_limit = pl.select(low=dtype.min(), high=dtype.max()).row(0)  # type: ignore[attr-defined]
         scale = 0
-    whole = values.to_physical()
-    lowest, highest = _bounds(whole)
-    return IntegerSequence(lowest, highest, _find_step(whole, lowest, highest), low_limit, high_limit, scale)
+    lowest, highest = int(measured.low), int(measured.high)
+    step = _find_step(measured.step, highest - lowest, n_values)
+    return IntegerSequence(lowest, highest, step, low_limit, high_limit, scale)
 
 
-def _find_step(integers: pl.Series, lowest: int, highest: int) -> int:
+def _find_step(common: int, spread: int, n_values: int) -> int:
     """The step of an arithmetic sequence with few holes; 1 for all else."""
-    if integers.len() < 3 or highest - lowest >= 2**63:
-        return 1
-    wide = integers if integers.dtype == pl.UInt128 else integers.cast(pl.Int128)
-    offsets = wide - pl.Series([lowest], dtype=wide.dtype)
-    step = int(np.gcd.reduce(offsets.cast(pl.Int64).to_numpy()))
-    is_sequence = step > 0 and (highest - lowest) // step + 1 <= _MAX_SPREAD * integers.len()
-    return step if is_sequence else 1
+    is_sequence = n_values >= 3 and common > 0 and spread // common + 1 <= _MAX_SPREAD * n_values
+    return common if is_sequence else 1
 
 
 def _fresh_integers(sequence: IntegerSequence, first_row: int, n: int, name: str) -> pl.Series:

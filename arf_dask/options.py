@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from arf_dask.errors import OptionError, unknown_column
-from arf_dask.infer import Bundles
+from arf_dask.plan import Bundles
 
 FAMILIES = ("truncnorm", "uniform")
 SUPPORTS = ("observed", "open")

@@ -40,8 +40,8 @@ _HEXADECIMAL = b"0123456789abcdefABCDEF"
 _LATIN = "àáâãäåæçèéêëìíîïðñòóôõöøùúûüýþÿ"  # in place of other characters when few different ones were seen
 
 
-def learn_strings(values: pl.Series) -> StringShape:
-    """The shape of distinct strings, none of them null."""
+def learn_strings(values: pl.Series, per_value: float = 1.0) -> StringShape:
+    """The shape of distinct strings, none of them null. Each stands for so many, where they are a sample."""
     prefix, suffix, cores = _strip_constant_ends(values)
     frame = _with_skeletons(cores.str.head(MAX_POSITIONS).unique())
     skeletons = _describe_skeletons(frame["skeleton"])
@@ -50,12 +50,73 @@ def learn_strings(values: pl.Series) -> StringShape:
     common = skeletons.sort("n_rows", "skeleton", descending=True).head(MAX_TEMPLATES)
     for family in frame.join(common, on="skeleton").partition_by("before", "after"):
         groups = [_codes(group["core"]) for group in family.partition_by("skeleton")]
-        members = [template for codes in groups for template in _learn_group(codes, others)]
+        members = [template for codes in groups for template in _learn_group(codes, others, per_value)]
         widened = [_set_growth(template, family["widest"][0]) for template in members]
         templates += _merge_exhausted(widened)
     if not templates:
         templates = [_grow_from_nothing(skeletons)]
     return StringShape(prefix, suffix, others, _keep_most_common(templates))
+
+
+def skeletons_of(values: pl.Series) -> pl.DataFrame:
+    """One row per skeleton of strings: skeleton, n_rows, before, after, widest."""
+    return _describe_skeletons(_with_skeletons(values.str.head(MAX_POSITIONS).unique())["skeleton"])
+
+
+def extremes(values: pl.Series, known: pl.DataFrame) -> pl.DataFrame:
+    """One row per skeleton: skeleton, before, after, low, high: the first and the last of its values.
+
+    Of the skeletons known, and the widest of those that differ from them only in the width of their last run.
+    """
+    if values.is_empty():
+        return pl.DataFrame(schema=dict.fromkeys(("skeleton", "before", "after", "low", "high"), pl.String))
+    frame = _with_skeletons(values.str.head(MAX_POSITIONS).unique())
+    found = _describe_skeletons(frame["skeleton"]).select("skeleton", "before", "after")
+    found = found.join(known, on=["before", "after"], how="semi")
+    ends = frame.join(found, on="skeleton").group_by("skeleton", "before", "after")
+    return _outer(ends.agg(low=pl.col("core").min(), high=pl.col("core").max()), known)
+
+
+def merge_extremes(one: pl.DataFrame, other: pl.DataFrame, known: pl.DataFrame) -> pl.DataFrame:
+    """The extremes of both."""
+    ends = pl.concat([one, other]).group_by("skeleton", "before", "after")
+    return _outer(ends.agg(pl.col("low").min(), pl.col("high").max()), known)
+
+
+def _outer(ends: pl.DataFrame, known: pl.DataFrame) -> pl.DataFrame:
+    length = pl.col("skeleton").str.len_chars()
+    widest = length == length.max().over("before", "after")
+    return ends.filter(pl.col("skeleton").is_in(known["skeleton"].implode()) | widest)
+
+
+def occupied(shape: StringShape, values: pl.Series, n_values: int) -> list[bool]:
+    """Per template: whether any of these strings lies where fresh ones would come from, out of so many in all.
+
+    Where a sequence goes on above the highest value, and where possible values are so many that none is met by
+    chance, there is nothing to look for.
+    """
+    inside = values.str.starts_with(shape.prefix) & values.str.ends_with(shape.suffix)
+    inside &= values.str.len_chars() >= len(shape.prefix) + len(shape.suffix)
+    cores = values.filter(inside).str.slice(len(shape.prefix))
+    cores = cores.str.head(-len(shape.suffix)) if shape.suffix else cores
+    lengths = cores.str.len_chars()
+    found = []
+    for template in shape.templates:
+        sparse = _capacity(list(template.positions), shape.others) >= _SPARSE * max(n_values * template.share, 1)
+        mine = cores.filter(lengths == len(template.positions))
+        if template.ordered or template.room == 0 or sparse or mine.is_empty():
+            found.append(False)
+            continue
+        numbers = _numbers(_codes(mine), [expand_alphabet(position, shape.others) for position in template.positions])
+        taken = (numbers >= template.start) & (numbers < template.start + template.room)
+        found.append(bool(taken.any()))
+    return found
+
+
+def vacate(shape: StringShape, taken: list[bool]) -> StringShape:
+    """The shape whose templates make only longer strings where their room turned out to be taken."""
+    pairs = zip(shape.templates, taken, strict=True)
+    return replace(shape, templates=tuple(replace(t, start=0, room=0) if full else t for t, full in pairs))
 
 
 def _strip_constant_ends(values: pl.Series) -> tuple[str, str, pl.Series]:
@@ -113,9 +174,9 @@ def _find_others(cores: pl.Series) -> str:
     return "".join(seen[:MAX_OTHERS]) if len(seen) >= MIN_ROWS else _LATIN
 
 
-def _learn_group(codes: NDArray[np.uint32], others: str) -> list[Template]:
+def _learn_group(codes: NDArray[np.uint32], others: str, per_value: float) -> list[Template]:
     """The templates of the values of one skeleton, with their number of rows as share."""
-    templates = (_learn_template(codes[group], others) for group in _split_by_class(codes))
+    templates = (_learn_template(codes[group], others, per_value) for group in _split_by_class(codes))
     return [template for template in templates if template is not None]
 
 
@@ -130,21 +191,22 @@ def _split_by_class(codes: NDArray[np.uint32]) -> list[NDArray[np.uint32]]:
     return [group["row"].to_numpy() for group in rows.join(common, on="form").partition_by("form")]
 
 
-def _learn_template(codes: NDArray[np.uint32], others: str) -> Template | None:
+def _learn_template(codes: NDArray[np.uint32], others: str, per_value: float) -> Template | None:
     """None for a rare form without letters or digits: to keep it would be to keep a value."""
     n_rows = len(codes)
     counts = _count_characters(codes)
     positions = _common_positions(codes, counts) if n_rows >= MIN_ROWS else _rare_positions(codes, counts)
-    if _capacity(positions, others) >= _SPARSE * n_rows:
+    sparse = _SPARSE * n_rows * per_value
+    if _capacity(positions, others) >= sparse:
         tight = _tighten(positions, counts) if n_rows >= MIN_ROWS else positions
-        chosen = tight if _capacity(tight, others) >= _SPARSE * n_rows else positions
+        chosen = tight if _capacity(tight, others) >= sparse else positions
         room = first_word_capacity([len(expand_alphabet(position, others)) for position in chosen])
         return Template(tuple(chosen), n_rows, 0, room, False, 1)
     if all(len(position) == 1 for position in positions):
         return Template((), n_rows, 0, 0, True, 1) if not positions else None
     positions = _loosen(positions, others)
     numbers = _numbers(codes, [expand_alphabet(position, others) for position in positions])
-    start, room, ordered = _find_interval(numbers, _capacity(positions, others), n_rows)
+    start, room, ordered = _find_interval(numbers, _capacity(positions, others), n_rows, per_value)
     return Template(tuple(positions), n_rows, start, room, ordered, 1)
 
 
@@ -200,9 +262,9 @@ def _loosen(positions: list[str], others: str) -> list[str]:
     return loose
 
 
-def _find_interval(numbers: NDArray[np.int64], capacity: int, n_rows: int) -> tuple[int, int, bool]:
+def _find_interval(numbers: NDArray[np.int64], capacity: int, n_rows: int, per_value: float) -> tuple[int, int, bool]:
     """Start and length of an interval without training values, and whether it continues a sequence."""
-    if n_rows >= MIN_ROWS and numbers.size > 0 and np.ptp(numbers) < _DENSE * n_rows:
+    if n_rows >= MIN_ROWS and numbers.size > 0 and np.ptp(numbers) < _DENSE * n_rows * per_value:
         start = int(numbers.max()) + 1
         return start, capacity - start, True
     # A free one of 1, 2, 4, 8 .. equal parts, not the gap between two values: that would tell the two.

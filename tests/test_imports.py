@@ -9,11 +9,11 @@ import arf_dask
 
 # From left to right. The lines are for reading only; within a line the order counts too.
 FLOW = [
-    *("errors", "seeds", "marginals", "matching", "progress", "cluster", "frames"),
-    *("templates", "template_learning", "keys"),
-    *("axis", "bins", "schema", "profile", "encode"),
-    *("bundles", "order", "segments", "steps", "infer", "options"),
-    *("forest", "adversary", "forde"),
+    *("errors", "seeds", "marginals", "matching", "progress", "cluster", "frames", "parts"),
+    *("axis", "templates", "template_learning", "keys"),
+    *("bins", "schema", "profile", "key_survey", "survey", "encode"),
+    *("bundles", "order", "segments", "steps", "plan", "infer", "options"),
+    *("forest", "adversary", "pruning", "forde", "leaf_sums"),
     *("tables", "smoothing", "parameters"),
     *("readings", "conditions", "leaves", "evidence", "query", "density", "answers"),
     *("forge", "conditional", "completion", "impute", "sampling"),
