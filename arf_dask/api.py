@@ -20,7 +20,7 @@ from arf_dask.errors import KeyColumnWarning, unknown_option
 from arf_dask.forde import summarise_one
 from arf_dask.forest import Ints, Tree, prune, route
 from arf_dask.infer import infer_parts, infer_schema
-from arf_dask.leaf_sums import sum_leaves
+from arf_dask.leaf_sums import Sums, sum_leaves, sums_table
 from arf_dask.model import Model, check_rows
 from arf_dask.options import Options
 from arf_dask.parameters import complete, fit_entries, join_entries, outline
@@ -277,18 +277,18 @@ def _route_and_prune(shared: tuple[Codes, int], tree: Tree) -> tuple[Tree, Ints]
 def _estimate_parts(parts: Parts, forest: AdversarialForest, runner: Runner, report: Progress) -> Model:
     """The leaf parameters from all rows, part by part and group of trees by group of trees."""
     tables, entries = None, []
-    for _, histograms, sums in sum_leaves(parts, forest.schema, forest.trees, runner, report):
+    for sums in sum_leaves(parts, forest.schema, forest.trees, runner, report):
         if tables is None:
-            tables = _outline(forest, histograms)
-            _ = tables.boxes
-        shared = (tables, sums)
-        entries.append(list(Threads().map(_fit_table, shared, range(len(sums)))))
+            tables = _outline(forest, sums.histograms)
+            _ = tables.boxes  # found once here, not by every thread
+        entries.append(list(Threads().map(_fit_sums, (tables, sums), range(len(forest.schema.variables)))))
     assert tables is not None
     return Model.of(complete(tables, [join_entries(some) for some in zip(*entries, strict=True)]))
 
 
-def _fit_table(shared: tuple[Tables, Sequence[pl.DataFrame]], number: int) -> Entries:
-    return fit_entries(shared[0], number, shared[1][number])
+def _fit_sums(shared: tuple[Tables, Sums], number: int) -> Entries:
+    tables, sums = shared
+    return fit_entries(tables, number, sums_table(sums, tables.schema, number, tables.starts))
 
 
 def _outline(forest: AdversarialForest, histograms: Sequence[NDArray[np.int64]]) -> Tables:

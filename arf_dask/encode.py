@@ -128,31 +128,30 @@ def encode_rows(frame: pl.DataFrame, schema: Schema) -> Encoded:
     places: list[Floats | None] = []
     for number, variable in enumerate(schema.variables):
         lead = schema.columns[variable.columns[0]]
-        small = np.uint8 if variable.n_states <= 2**8 else np.uint16 if variable.n_states <= 2**16 else np.uint32
-        held: NDArray[Any] = states_of_codes(variable).astype(small)[codes[:, number]]
-        place = line_places(frame[lead.name], lead) if variable.interval.any() else None
-        if place is not None:
-            _let_go(held, place, variable, lead)
-        states.append(held)
-        places.append(place)
+        places.append(line_places(frame[lead.name], lead) if variable.interval.any() else None)
+        states.append(row_states(codes[:, number], places[-1], variable, lead))
     return Encoded(codes, states, places)
 
 
-def _let_go(states: NDArray[np.unsignedinteger], places: Floats, variable: Variable, lead: Column) -> None:
-    """Numbers in the bin of a spike that are not that spike belong to the interval around it.
+def row_states(codes: Codes, places: Floats | None, variable: Variable, lead: Column) -> NDArray[np.unsignedinteger]:
+    """The state of every row from its code, in the smallest type.
 
-    There are none among the rows that the bins were made from.
+    Numbers in the bin of a spike that are not that spike belong to the interval around it. There are none among the
+    rows that the bins were made from.
     """
-    first, token = variable.first_interval, variable.tokens[:, 0]
-    point = np.full(variable.n_states, np.nan)
+    small = np.uint8 if variable.n_states <= 2**8 else np.uint16 if variable.n_states <= 2**16 else np.uint32
+    states: NDArray[Any] = states_of_codes(variable).astype(small)[codes]
+    token, first = variable.tokens[:, 0], variable.first_interval
     spikes = (token >= FIRST_LEVEL) & ~variable.interval
-    if not spikes.any():
-        return
+    if places is None or not spikes.any():
+        return states
+    point = np.full(variable.n_states, np.nan)
     point[spikes] = lead.points[token[spikes] - FIRST_LEVEL]
     beside = np.flatnonzero((states < first) & (states >= int(np.argmax(spikes))))
     beside = beside[point[states[beside]] != places[beside]]
     if len(beside):
         states[beside] = first + np.searchsorted(variable.segments, places[beside], side="right")
+    return states
 
 
 def states_of_codes(variable: Variable) -> Ints:

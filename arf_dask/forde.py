@@ -14,7 +14,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from arf_dask.encode import Codes, line_places, states_of_codes
+from arf_dask.encode import Codes, line_places, row_states
 from arf_dask.forest import Ints
 from arf_dask.schema import Floats, Schema, Variable
 
@@ -54,11 +54,9 @@ def summarise_one(
     A group-by on one small whole number: sorting it and counting runs took a tenth of a hash group-by's time.
     """
     variable = schema.variables[number]
-    states = states_of_codes(variable)[codes[:, number]]
-    places = None
-    if variable.interval.any():
-        lead = schema.columns[variable.columns[0]]
-        places = line_places(frame[lead.name], lead)
+    lead = schema.columns[variable.columns[0]]
+    places = line_places(frame[lead.name], lead) if variable.interval.any() else None
+    states = row_states(codes[:, number], places, variable, lead)
     return join_trees([sum_tree(states, places, leaf, variable) for leaf in leaves], variable, starts)
 
 

@@ -20,8 +20,8 @@ Ints = NDArray[np.int32]
 
 LEAF = -1
 GATE_ROWS = 100
-ROUTE_ROWS = 2**14  # routed at a time
-ROUTE_LEVELS = 3  # between two looks at which rows are in their leaf
+ROUTE_ROWS = 2**13  # routed at a time
+ROUTE_LEVELS = 4  # between two looks at which rows are in their leaf
 ROUTE_FEW = 8  # one of so many rows still under way: time to take those of all runs together
 
 

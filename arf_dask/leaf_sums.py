@@ -24,7 +24,7 @@ from arf_dask.progress import Progress
 from arf_dask.schema import Floats, Schema, Variable
 
 DENSE_CELLS = 2**22  # leaves times states of a table without gaps, at most
-SUM_BYTES = 2**28  # of the sums of the trees that are summed at once
+SUM_BYTES = 2**27  # of the sums of the trees that are summed at once
 MOST_TASKS = 32  # over all parts: fewer tasks have fewer results to keep and merge
 SPARSE_BYTES = 32  # per cell that holds rows
 
@@ -50,6 +50,7 @@ Cells = Dense | TreeSums
 class Sums(NamedTuple):
     """All sums of some rows and trees."""
 
+    first_tree: int
     histograms: list[Counts]  # per variable: rows by code
     cells: list[list[Cells]]  # per tree and variable
 
@@ -58,26 +59,27 @@ class _Summing(NamedTuple):
     """What every task needs to know."""
 
     schema: Schema
+    first_tree: int
     routers: list[Router]
 
 
-def sum_leaves(
-    parts: Parts, schema: Schema, trees: Sequence[Tree], runner: Runner, report: Progress
-) -> Iterator[tuple[range, list[Counts], list[pl.DataFrame]]]:
-    """For one group of trees after the other: which trees, rows by code, and one table of sums per variable.
-
-    Leaves are numbered from that of the first tree on, as `Tables.starts` has them.
-    """
+def sum_leaves(parts: Parts, schema: Schema, trees: Sequence[Tree], runner: Runner, report: Progress) -> Iterator[Sums]:
+    """The sums of all rows, for one group of neighbouring trees after the other."""
     groups = group_parts(parts, -(-parts.n_rows // MOST_TASKS) * len(parts.dtypes))
     several = list(tree_groups(schema, trees, parts.n_rows))
     report.stage("leaf parameters", len(groups) * len(several))
-    starts = np.concatenate([[0], np.cumsum([len(leaf_nodes(tree)) for tree in trees])]).astype(np.int32)
     n_codes = np.array([variable.n_codes for variable in schema.variables], dtype=np.int32)
     for some in several:
-        summing = _Summing(schema, [make_router(trees[t], n_codes) for t in some])
-        sums = runner.reduce(sum_parts, summing, groups, merge_sums, report.advance)
-        here = starts[some.start : some.stop + 1]
-        yield some, sums.histograms, [_table(sums, schema, j, here) for j in range(len(schema.variables))]
+        summing = _Summing(schema, some.start, [make_router(trees[t], n_codes) for t in some])
+        yield runner.reduce(sum_parts, summing, groups, merge_sums, report.advance)
+
+
+def sums_table(sums: Sums, schema: Schema, number: int, starts: Ints) -> pl.DataFrame:
+    """The sums of one variable as `fit_entries` takes them, one row per (leaf, state) that holds rows."""
+    variable = schema.variables[number]
+    trees = [cells[number] for cells in sums.cells]
+    here = starts[sums.first_tree : sums.first_tree + len(trees) + 1]
+    return join_trees([_sparse(t, variable) if isinstance(t, Dense) else t for t in trees], variable, here)
 
 
 def tree_groups(schema: Schema, trees: Sequence[Tree], n_rows: int) -> Iterator[range]:
@@ -94,7 +96,7 @@ def tree_groups(schema: Schema, trees: Sequence[Tree], n_rows: int) -> Iterator[
 
 def sum_parts(summing: _Summing, group: Group) -> Sums:
     """The sums of some parts, one added to the other."""
-    schema, routers = summing
+    schema, first_tree, routers = summing
     histograms = [np.zeros(variable.n_codes, dtype=np.int64) for variable in schema.variables]
     adders = [[_adder(variable, router.n_leaves) for variable in schema.variables] for router in routers]
     for frame in load_each(group[1]):
@@ -102,7 +104,7 @@ def sum_parts(summing: _Summing, group: Group) -> Sums:
         for number, histogram in enumerate(histograms):
             histogram += np.bincount(rows.codes[:, number], minlength=len(histogram))
         _add_rows(rows, schema, routers, adders)
-    return Sums(histograms, [[adder.sums() for adder in some] for some in adders])
+    return Sums(first_tree, histograms, [_finished(some) for some in adders])
 
 
 def _add_rows(rows: Encoded, schema: Schema, routers: Sequence[Router], adders: Sequence[Sequence[_Adder]]) -> None:
@@ -118,7 +120,8 @@ def merge_sums(one: Sums, other: Sums) -> Sums:
     """The sums of all rows together."""
     histograms = [a + b for a, b in zip(one.histograms, other.histograms, strict=True)]
     pairs = zip(one.cells, other.cells, strict=True)
-    return Sums(histograms, [[_merge_cells(a, b) for a, b in zip(*both, strict=True)] for both in pairs])
+    cells = [[_merge_cells(a, b) for a, b in zip(*both, strict=True)] for both in pairs]
+    return Sums(one.first_tree, histograms, cells)
 
 
 class _Piece(NamedTuple):
@@ -193,6 +196,11 @@ class _DenseAdder:
         return Dense(_smallest(counts), means, squares)
 
 
+def _finished(adders: list[_Adder]) -> list[Cells]:
+    """The sums; what they were made from is gone one by one."""
+    return [adders.pop(0).sums() for _ in range(len(adders))]
+
+
 class _SparseAdder:
     """The cells that hold rows, in order."""
 
@@ -236,13 +244,6 @@ def _bytes(variable: Variable, n_leaves: int, n_rows: int) -> int:
     if cells > DENSE_CELLS:
         return SPARSE_BYTES * min(cells, n_rows)
     return 4 * cells + 24 * n_leaves * int(variable.interval.sum())
-
-
-def _table(sums: Sums, schema: Schema, number: int, starts: Ints) -> pl.DataFrame:
-    """The table of one variable, one row per (leaf, state) that holds rows."""
-    variable = schema.variables[number]
-    trees = [cells[number] for cells in sums.cells]
-    return join_trees([_sparse(t, variable) if isinstance(t, Dense) else t for t in trees], variable, starts)
 
 
 def _sparse(dense: Dense, variable: Variable) -> TreeSums:

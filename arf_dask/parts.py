@@ -23,12 +23,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from arf_dask.cluster import Runner, place
+from arf_dask.cluster import Runner, Threads, place
 from arf_dask.errors import DataError
 from arf_dask.frames import from_pandas, is_csv, is_dask, scan_csv, take, to_dask
 
 CELLS = 5_000_000  # of a part, at most
 IN_MEMORY = 2**27  # bytes of CSV files that are read at once: parsed, they are a few times as large
+THREADS = Threads()
 READ_ERRORS = (OSError, pl.exceptions.PolarsError, pl.exceptions.PanicException, pa.ArrowException)
 
 
@@ -63,7 +64,7 @@ class Parts:
         """The number of every part's first row; one more at the end."""
         return np.concatenate([[0], np.cumsum([part.rows for part in self.items], dtype=np.int64)])
 
-    def frame(self, runner: Runner) -> pl.DataFrame:
+    def frame(self, runner: Runner = THREADS) -> pl.DataFrame:
         """All rows at once."""
         distant = any(isinstance(part, DaskPart) for part in self.items)
         frames = list(runner.map(load_part, None, self.items)) if distant else [part.load() for part in self.items]
@@ -107,7 +108,7 @@ def load_each(parts: Sequence[Part], columns: Sequence[str] | None = None) -> It
 
 
 @contextmanager
-def open_parts(data: Any, runner: Runner) -> Iterator[Parts]:
+def open_parts(data: Any, runner: Runner = THREADS) -> Iterator[Parts]:
     """The parts of a frame, a lazy frame, a Dask frame, or of the files of a path; see `frames.take`."""
     spool = Path(tempfile.mkdtemp(prefix="arf_dask-"))
     try:
@@ -130,7 +131,7 @@ class FramePart:
         return self.frame if columns is None else self.frame.select(columns)
 
     def on_cluster(self, client: Any) -> Any:
-        return place(client, self)
+        return place(client, self)  # scattered, it would be lost with its worker
 
 
 @dataclass(frozen=True)
