@@ -108,7 +108,7 @@ def fit(
         support=support,
     )
     chosen = entropy(seed)
-    with progress_for(progress) as report, runner_for(client) as runner, open_parts(data) as parts:
+    with progress_for(progress) as report, runner_for(client) as runner, open_parts(data, runner) as parts:
         return _finish(parts, _train(parts, options, chosen, runner, report), runner, report)
 
 
@@ -117,7 +117,7 @@ def adversarial_forest(
 ) -> AdversarialForest:
     """The paper's Alg. 1: a forest in whose leaves the columns are independent. Options are those of `fit`."""
     checked = _options(**options)
-    with progress_for(progress) as report, runner_for(client) as runner, open_parts(data) as parts:
+    with progress_for(progress) as report, runner_for(client) as runner, open_parts(data, runner) as parts:
         return _train(parts, checked, entropy(seed), runner, report).forest
 
 
@@ -127,12 +127,12 @@ def forde(forest: AdversarialForest, data: Any, *, client: Any = None, progress:
     As a rule these are the rows it was grown on; other rows make honest estimates, and leaves that hold too few of
     them are pruned.
     """
-    with progress_for(progress) as report, runner_for(client) as runner, open_parts(data) as parts:
+    with progress_for(progress) as report, runner_for(client) as runner, open_parts(data, runner) as parts:
         if parts.n_rows > TRAINING_ROWS:
             trees = prune_by_parts(parts, forest.schema, forest.trees, forest.options.min_leaf, runner, report)
             schema = replace(forest.schema, n_rows=parts.n_rows)
             return _estimate_parts(parts, replace(forest, schema=schema, trees=trees), runner, report)
-        frame = match_frame(parts.frame(), forest.schema)
+        frame = match_frame(parts.frame(runner), forest.schema)
         check_frame(frame)
         codes = encode_codes(frame, forest.schema)
         report.stage("rows to their leaves", len(forest.trees))
@@ -180,7 +180,7 @@ def synthesize(
     checked, chosen = _options(**options), entropy(seed)
     if to is not None:
         check_target(to, mode, rows_per_file, storage_options)
-    with progress_for(progress) as report, runner_for(client) as runner, open_parts(data) as parts:
+    with progress_for(progress) as report, runner_for(client) as runner, open_parts(data, runner) as parts:
         model = _finish(parts, _train(parts, checked, chosen, runner, report), runner, report)
         rows, back = parts.n_rows if n is None else n, parts.back
         if given is None and to is None:
@@ -226,7 +226,7 @@ def _train(parts: Parts, options: Options, seed: int, runner: Runner, report: Pr
     options.check_against(list(parts.dtypes))
     rows = training_rows(parts.n_rows, options.rows_per_tree, seed)
     if rows is None:
-        frame = parts.frame()
+        frame = parts.frame(runner)
         report.stage("columns", frame.width)
         schema = infer_schema(frame, kinds=options.columns, keys=options.keys, bundles=options.bundles)
         report.advance(frame.width, bundles=len(schema.bundles), keys=len(schema.keys))

@@ -20,7 +20,7 @@ from arf_dask.api import fit
 from arf_dask.cluster import connected
 from arf_dask.delivery import check_output, is_file, write_file
 from arf_dask.errors import ArfError, KeyColumnWarning, OptionError
-from arf_dask.frames import read, read_dtypes
+from arf_dask.frames import read, read_dtypes, scan
 from arf_dask.inspection import column_facts, inspection, model_facts
 from arf_dask.model import Model, load
 from arf_dask.storage import check_place, library_versions
@@ -249,7 +249,7 @@ def inspect_command(path: str, as_json: bool, debug: bool) -> None:
 
 
 def _fit(sources: Sequence[str], asked: dict[str, Any]) -> Model:
-    data = sources[0] if len(sources) == 1 else pl.concat([read(source) for source in sources])
+    data = sources[0] if len(sources) == 1 else pl.concat([scan(source) for source in sources])
     options: dict[str, Any] = {name: asked[name] for name in FIT_OPTIONS}
     columns = dict(_kind(text) for text in asked["columns"])
     bundles: Any = [names.split(",") for names in asked["bundles"]]

@@ -80,7 +80,7 @@ def scan_csv(files: str | list[str]) -> pl.LazyFrame:
 def read(path: str) -> pl.DataFrame:
     """Parquet or CSV files: one file, a directory, or a glob."""
     try:
-        return _scan(path).collect(engine="in-memory")
+        return scan(path).collect(engine="in-memory")
     except (OSError, pl.exceptions.PolarsError) as error:
         raise DataError(f"{path}: cannot be read as Parquet or CSV: {error}") from error
 
@@ -88,12 +88,13 @@ def read(path: str) -> pl.DataFrame:
 def read_dtypes(path: str) -> dict[str, pl.DataType]:
     """The columns that `read` gives, without reading more than it takes to know them."""
     try:
-        return dict(_scan(path).collect_schema())
+        return dict(scan(path).collect_schema())
     except (OSError, pl.exceptions.PolarsError) as error:
         raise DataError(f"{path}: cannot be read as Parquet or CSV: {error}") from error
 
 
-def _scan(path: str) -> pl.LazyFrame:
+def scan(path: str) -> pl.LazyFrame:
+    """The same, read when it is needed."""
     target = Path(path)
     if target.is_dir():
         csv = not any(target.glob("**/*.parquet")) and any(target.glob("**/*.csv"))

@@ -23,12 +23,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from arf_dask.cluster import place
+from arf_dask.cluster import Runner, Threads, place
 from arf_dask.errors import DataError
 from arf_dask.frames import from_pandas, is_csv, is_dask, scan_csv, take, to_dask
 
 CELLS = 5_000_000  # of a part, at most
 IN_MEMORY = 2**27  # bytes of CSV files that are read at once: parsed, they are a few times as large
+THREADS = Threads()
 READ_ERRORS = (OSError, pl.exceptions.PolarsError, pl.exceptions.PanicException, pa.ArrowException)
 
 
@@ -63,9 +64,10 @@ class Parts:
         """The number of every part's first row; one more at the end."""
         return np.concatenate([[0], np.cumsum([part.rows for part in self.items], dtype=np.int64)])
 
-    def frame(self) -> pl.DataFrame:
+    def frame(self, runner: Runner = THREADS) -> pl.DataFrame:
         """All rows at once."""
-        frames = [part.load() for part in self.items]
+        distant = any(isinstance(part, DaskPart) for part in self.items)
+        frames = list(runner.map(load_part, None, self.items)) if distant else [part.load() for part in self.items]
         return frames[0] if len(frames) == 1 else pl.concat(frames) if frames else pl.DataFrame(schema=self.dtypes)
 
 
@@ -95,17 +97,22 @@ def group_parts(parts: Parts, cells: int | None = None) -> list[Group]:
     return groups
 
 
+def load_part(_: None, part: Part) -> pl.DataFrame:
+    """All rows of a part, as a task."""
+    return part.load()
+
+
 def load_each(parts: Sequence[Part], columns: Sequence[str] | None = None) -> Iterator[pl.DataFrame]:
     """One part after the other; none is kept."""
     return (part.load(columns) for part in parts)
 
 
 @contextmanager
-def open_parts(data: Any) -> Iterator[Parts]:
+def open_parts(data: Any, runner: Runner = THREADS) -> Iterator[Parts]:
     """The parts of a frame, a lazy frame, a Dask frame, or of the files of a path; see `frames.take`."""
     spool = Path(tempfile.mkdtemp(prefix="arf_dask-"))
     try:
-        yield _parts(data, spool)
+        yield _parts(data, spool, runner)
     finally:  # also after Ctrl-C
         shutil.rmtree(spool, ignore_errors=True)
 
@@ -179,13 +186,13 @@ class DaskPart:
         return client.submit(_partition, client.compute(self.delayed), self.dtypes)
 
 
-def _parts(data: Any, spool: Path) -> Parts:
+def _parts(data: Any, spool: Path, runner: Runner) -> Parts:
     if isinstance(data, pl.LazyFrame):
         return _of_plan(data, spool)
     if isinstance(data, str | PathLike):
         return _of_path(str(data), spool)
     if is_dask(data):
-        return _of_dask(data)
+        return _of_dask(data, runner)
     taken = take(data)
     return Parts(dict(taken.frame.schema), cut_frame(taken.frame), taken.back)
 
@@ -325,10 +332,10 @@ def _cut_file(file: str, dtypes: dict[str, pl.DataType]) -> list[Part]:
     return [FilePart(file, first, size, dtypes) for first, size in zip(firsts, sizes, strict=False)]
 
 
-def _of_dask(data: Any) -> Parts:
+def _of_dask(data: Any, runner: Runner) -> Parts:
     """The partitions, each looked at once for its rows and types: pandas may use others in each."""
     delayed = data.to_delayed()
-    found = [_look(one.compute(scheduler="synchronous")) for one in delayed]
+    found = list(runner.map(_look, None, map(_Partition, delayed)))
     dtypes: dict[str, pl.DataType] = {}
     for _, schema in found:
         dtypes.update({name: t for name, t in schema.items() if dtypes.get(name, pl.Null()) == pl.Null})
@@ -349,7 +356,18 @@ def _number(one: pl.DataType, other: pl.DataType) -> bool:
     return (one.is_float() and other.is_integer()) or (one.is_integer() and other.is_float())
 
 
-def _look(partition: Any) -> tuple[int, dict[str, pl.DataType]]:
+class _Partition(NamedTuple):
+    """A partition of a Dask frame, not looked at yet."""
+
+    delayed: Any
+
+    def on_cluster(self, client: Any) -> Any:
+        return client.compute(self.delayed)
+
+
+def _look(_: None, partition: Any) -> tuple[int, dict[str, pl.DataType]]:
+    if isinstance(partition, _Partition):
+        partition = partition.delayed.compute(scheduler="synchronous")
     frame = from_pandas(partition)
     return frame.height, dict(frame.schema)
 
