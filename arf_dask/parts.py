@@ -22,6 +22,7 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
+from polars.selectors import by_name
 
 from arf_dask.cluster import Runner, Threads, place
 from arf_dask.errors import DataError
@@ -128,7 +129,7 @@ class FramePart:
         return self.frame.height
 
     def load(self, columns: Sequence[str] | None = None) -> pl.DataFrame:
-        return self.frame if columns is None else self.frame.select(columns)
+        return self.frame if columns is None else self.frame[list(columns)]
 
     def on_cluster(self, client: Any) -> Any:
         return place(client, self)  # scattered, it would be lost with its worker
@@ -146,8 +147,8 @@ class FilePart:
     def load(self, columns: Sequence[str] | None = None) -> pl.DataFrame:
         names = list(self.dtypes if columns is None else columns)
         try:
-            rows = pl.scan_parquet(self.path, glob=False).select(names).slice(self.first, self.rows)
-            frame = rows.collect().cast({name: self.dtypes[name] for name in names})
+            rows = _only(pl.scan_parquet(self.path, glob=False), names).slice(self.first, self.rows)
+            frame = _cast(rows.collect()[names], self.dtypes)
         except READ_ERRORS as error:
             raise _unreadable(self.path, error) from error
         if frame.height != self.rows:
@@ -166,7 +167,7 @@ class ScanPart:
     def load(self, columns: Sequence[str] | None = None) -> pl.DataFrame:
         rows = self.plan.slice(self.first, self.rows)
         try:
-            return (rows if columns is None else rows.select(columns)).collect()
+            return rows.collect() if columns is None else _only(rows, columns).collect()[list(columns)]
         except READ_ERRORS as error:
             raise DataError(f"the LazyFrame cannot be read: {error}. Does collect() work?") from error
 
@@ -184,6 +185,18 @@ class DaskPart:
 
     def on_cluster(self, client: Any) -> Any:
         return client.submit(_partition, client.compute(self.delayed), self.dtypes)
+
+
+def _only(plan: pl.LazyFrame, columns: Sequence[str]) -> pl.LazyFrame:
+    """Some columns of a plan; by selectors, as a name such as "^x$" would be taken for a pattern."""
+    return plan.select(by_name(*columns))
+
+
+def _cast(frame: pl.DataFrame, dtypes: dict[str, pl.DataType]) -> pl.DataFrame:
+    """The same columns with these dtypes."""
+    if all(dtypes[name] == dtype for name, dtype in frame.schema.items()):
+        return frame
+    return pl.DataFrame([series.cast(dtypes[series.name]) for series in frame])
 
 
 def _parts(data: Any, spool: Path, runner: Runner) -> Parts:
@@ -316,11 +329,7 @@ def _common_schema(files: list[str], schemas: list[dict[str, pl.DataType]]) -> d
 def _cut_file(file: str, dtypes: dict[str, pl.DataType]) -> list[Part]:
     """Ranges of rows: of several whole row groups, or of one where it is large."""
     most = rows_per_part(len(dtypes))
-    try:
-        with pq.ParquetFile(file) as opened:
-            groups = [opened.metadata.row_group(i).num_rows for i in range(opened.metadata.num_row_groups)]
-    except READ_ERRORS as error:
-        raise _unreadable(file, error) from error
+    groups = _row_groups(file)
     sizes: list[int] = []
     for group in groups:
         if sizes and sizes[-1] + group <= most:
@@ -330,6 +339,17 @@ def _cut_file(file: str, dtypes: dict[str, pl.DataType]) -> list[Part]:
             sizes += [group * (i + 1) // pieces - group * i // pieces for i in range(pieces)]
     firsts = np.cumsum([0, *sizes]).tolist()
     return [FilePart(file, first, size, dtypes) for first, size in zip(firsts, sizes, strict=False)]
+
+
+def _row_groups(file: str) -> list[int]:
+    """The rows of every row group; of all at once where Arrow does not know a type (128-bit integers)."""
+    try:
+        with pq.ParquetFile(file) as opened:
+            return [opened.metadata.row_group(i).num_rows for i in range(opened.metadata.num_row_groups)]
+    except NotImplementedError:
+        return [int(pl.scan_parquet(file, glob=False).select(pl.len()).collect().item())]
+    except READ_ERRORS as error:
+        raise _unreadable(file, error) from error
 
 
 def _of_dask(data: Any, runner: Runner) -> Parts:
@@ -373,4 +393,4 @@ def _look(_: None, partition: Any) -> tuple[int, dict[str, pl.DataType]]:
 
 
 def _partition(partition: Any, dtypes: dict[str, pl.DataType]) -> FramePart:
-    return FramePart(from_pandas(partition).cast(dtypes))  # type: ignore[arg-type]
+    return FramePart(_cast(from_pandas(partition), dtypes))

@@ -315,3 +315,32 @@ def test_forde_names_what_does_not_fit_the_forest():
     forest = arf_dask.adversarial_forest(DATA, trees=2, seed=0, max_rounds=0)
     with pytest.raises(arf_dask.DataError, match="'price'"):
         arf_dask.forde(forest, DATA.drop("price"))
+
+
+def test_columns_of_every_type_are_read_in_parts(monkeypatch):
+    monkeypatch.setattr(parts, "CELLS", 3_000)
+    rng = np.random.default_rng(0)
+    whole_numbers = rng.integers(0, 10**6, 1_500)
+    values = pl.Series(whole_numbers).cast(pl.Int64)
+    data = pl.DataFrame(
+        {
+            "decimal": (values / 100).cast(pl.Decimal(20, 2)),
+            "i128": values.cast(pl.Int128) * pl.Series([10**25], dtype=pl.Int128),
+            "hash": pl.Series(rng.integers(0, 2**63, 200)[rng.integers(0, 200, 1_500)]),
+            "f16": pl.Series(rng.normal(size=1_500)).cast(pl.Float32).cast(pl.Float16),
+            "time": (values * 1_000).cast(pl.Time),
+            "duration": values.cast(pl.Duration("ms")),
+            "stamp": (values * 10**9).cast(pl.Datetime("ns", "Europe/Berlin")),
+            "enum": pl.Series(rng.choice(["a", "b"], 1_500), dtype=pl.Enum(["a", "b", "c"])),
+            "category": (values % 300).cast(pl.String).cast(pl.Categorical),
+            "null": pl.Series([None] * 1_500, dtype=pl.Null),
+            "constant": pl.Series([7] * 1_500),
+            "^x$": pl.Series(rng.normal(size=1_500)),
+            "nan": pl.Series([float("nan")] * 1_500),
+            "huge": pl.Series(rng.normal(size=1_500) * 1e200),
+        }
+    )
+    model = fit(data, max_rounds=0)
+    assert model.sample(100, seed=1).schema == data.schema
+    assert np.isfinite(model.log_density(data).to_numpy()).all()
+    assert_same(fit(data.lazy().filter(pl.col("constant") > 0), max_rounds=0), model)
