@@ -16,9 +16,9 @@ from arf_dask.encode import decode_column
 from arf_dask.errors import OptionError, unknown_column
 from arf_dask.evidence import Evidence, Rows
 from arf_dask.frames import is_frame
-from arf_dask.leaves import Cells, all_cells, compile_piece, view_tree
+from arf_dask.leaves import Cells, all_cells, compile_piece, is_number, view_tree
 from arf_dask.marginals import log_weight
-from arf_dask.query import Belief, beliefs, log_probability, row_beliefs, row_log_density, view_weights
+from arf_dask.query import Belief, beliefs, log_probability, row_beliefs, view_weights
 from arf_dask.schema import FIRST_LEVEL, Column, Floats, Schema
 from arf_dask.tables import Tables
 
@@ -59,24 +59,24 @@ def ask(tables: Tables, names: Sequence[str], given: Any) -> Asked:
     numbers = sorted({found[0] for name in names if (found := tables.schema.variable_of(name)) is not None})
     if is_frame(given):
         evidence = condition_evidence(tables, given)
-        totals = row_log_density(tables, evidence)
-        if (dead := np.flatnonzero(np.isneginf(totals))).size:
-            raise impossible(given, int(dead[0]))
         everyone = np.arange(evidence.n_rows)
-        believed = row_beliefs(tables, evidence, totals, dict.fromkeys(numbers, everyone))
-        return Asked(known_states(evidence, believed), condition_frame(given, tables.schema), evidence.n_rows)
+        logs, believed = row_beliefs(tables, evidence, dict.fromkeys(numbers, everyone))
+        if (dead := np.flatnonzero(np.isneginf(logs.total()))).size:
+            raise impossible(given, int(dead[0]))
+        known_states(tables.schema, evidence, believed, dict.fromkeys(numbers, everyone))
+        return Asked(believed, condition_frame(given, tables.schema), evidence.n_rows)
     pieces: list[Piece] = [{}] if given is None else parse(given, tables.schema)
     if np.isneginf(log_probability(tables, pieces)):
         raise impossible(given)
     return Asked(beliefs(tables, pieces, numbers), None, 1)
 
 
-def known_states(
-    evidence: Evidence, found: dict[int, Belief], wanted: Mapping[int, Rows] | None = None
-) -> dict[int, Belief]:
-    """The same, with probability one where a row knows its state: columns read off a line need it."""
+def known_states(schema: Schema, evidence: Evidence, found: Mapping[int, Belief], wanted: Mapping[int, Rows]) -> None:
+    """Set probability one where a row knows its state: columns read off a line need it."""
     for number, belief in found.items():
-        rows = np.arange(evidence.n_rows) if wanted is None else wanted[number]
+        if is_number(schema, schema.variables[number]):
+            continue
+        rows = wanted[number]
         for pattern, part in enumerate(evidence.known[number]):
             if part.groups is not None:
                 continue
@@ -86,7 +86,6 @@ def known_states(
             if part.interval is not None:
                 state = np.where(state >= 0, state, part.interval[entry])
             belief.states[at[state >= 0], state[state >= 0]] = 1.0
-    return found
 
 
 def checked_columns(schema: Schema, columns: Sequence[str] | None) -> list[str]:
@@ -114,13 +113,15 @@ def mean_places(tables: Tables, column: Column, found: tuple[int, int], belief: 
     """Per row: the mean place on the axis, given that there is a number; NaN where there is none."""
     number, member = found
     variable = tables.schema.variables[number]
-    tokens = variable.tokens[:, member]
-    points = (tokens >= FIRST_LEVEL) & (tokens < column.between)
-    at = np.where(points, column.points[np.where(points, tokens - FIRST_LEVEL, 0)] if len(column.points) else 0.0, 0.0)
-    numbers = belief.states[:, tokens >= FIRST_LEVEL].sum(axis=1)
-    total = belief.states[:, points] @ at[points]
-    if member == 0:
-        total = total + belief.moments.sum(axis=1)
+    if is_number(tables.schema, variable):
+        numbers, total = belief.states[:, 0], belief.moments[:, 0]
+    else:
+        tokens = variable.tokens[:, member]
+        points = (tokens >= FIRST_LEVEL) & (tokens < column.between)
+        numbers = belief.states[:, tokens >= FIRST_LEVEL].sum(axis=1)
+        total = belief.states[:, points] @ column.points[tokens[points] - FIRST_LEVEL]
+        if member == 0:
+            total = total + belief.moments.sum(axis=1)
     return np.where(numbers > 0, total / np.where(numbers > 0, numbers, 1.0), np.nan)
 
 

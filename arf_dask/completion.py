@@ -12,9 +12,10 @@ from arf_dask.axis import nameless
 from arf_dask.cluster import Threads
 from arf_dask.conditional import Leaves, draw_cells, pick
 from arf_dask.conditions import Piece
-from arf_dask.evidence import Evidence, Known, find_pairs, forget, into_range, log_weights, row_batches
+from arf_dask.evidence import Evidence, Known, forget, into_range
 from arf_dask.forge import BLOCK_ROWS, Drawn, Sampler, assemble, draw_places, draw_variable
 from arf_dask.leaves import Cells, compile_piece, view_tree
+from arf_dask.pairs import Index, find_pairs, log_weights, make_index, make_scales, run_starts
 from arf_dask.query import RowLogs, allowed_shares, row_log_density, row_tree_logs
 from arf_dask.schema import Flags, Floats, Ints
 from arf_dask.seeds import Stage, generator
@@ -35,7 +36,8 @@ def draw_leaves(
     counts[alive] = rng.multinomial(n, shares / shares.sum(axis=1, keepdims=True))
     leaf = np.zeros((evidence.n_rows, n), dtype=np.int64)
     filled = np.zeros(evidence.n_rows, dtype=np.int64)
-    shared = tables, evidence, counts, seed, compile_piece(tables, piece or {})
+    index = make_index(tables, evidence, compile_piece(tables, piece or {}), unknown_only=True)
+    shared = tables, index, counts, seed
     for tree, (row, found) in enumerate(Threads().map(_tree_leaves, shared, range(len(tables.trees)))):
         count = counts[:, tree]
         first = np.cumsum(count) - count
@@ -128,31 +130,27 @@ def _log_trials(
     return row_log_density(tables, trial, [piece or {}], unknown_only=True).reshape(len(dead), width)
 
 
-def _tree_leaves(
-    shared: tuple[Tables, Evidence, NDArray[np.int64], int, dict[int, Cells]], tree: int
-) -> tuple[NDArray[np.int64], Leaves]:
+def _tree_leaves(shared: tuple[Tables, Index, NDArray[np.int64], int], tree: int) -> tuple[NDArray[np.int64], Leaves]:
     """Rows, in order and as often as they are to be drawn in this tree, and their leaves."""
-    tables, evidence, counts, seed, narrow = shared
+    tables, index, counts, seed = shared
     rng = generator(seed, Stage.GIVEN, tree, 1)
     view = view_tree(tables, tree)
+    scales = make_scales(view, index)
     rows_out, leaves_out = [np.empty(0, dtype=np.int64)], [np.empty(0, dtype=np.int64)]
-    for rows in row_batches(evidence, view):
-        count = counts[rows, tree]
-        if not count.any():
-            continue
-        pairs = find_pairs(tables.trees[tree], evidence, rows)
-        logs = log_weights(view, evidence, pairs, narrow, unknown_only=True)
-        some = np.isfinite(logs) & (counts[pairs.row, tree] > 0)
+    for pairs in find_pairs(view, index, np.flatnonzero(counts[:, tree])):
+        logs = log_weights(view, index, scales, pairs)
+        some = np.isfinite(logs)
         row, leaf, logs = pairs.row[some], pairs.leaf[some], logs[some]
-        wanted = np.repeat(np.arange(rows.start, rows.stop), count)
+        once = row[run_starts(row)]
+        wanted = np.repeat(once, counts[once, tree])
         rows_out.append(wanted)
-        leaves_out.append(tables.starts[tree] + leaf[_choose(row, logs, wanted, rng)].astype(np.int64))
+        leaves_out.append(tables.starts[tree] + leaf[_choose(row, logs, wanted, rng)])
     return np.concatenate(rows_out), np.concatenate(leaves_out)
 
 
 def _choose(row: Leaves, logs: Floats, wanted: Leaves, rng: np.random.Generator) -> Leaves:
     """For every wanted row one of its entries, by weight. Both are sorted by row."""
-    starts = np.flatnonzero(np.concatenate([[True], row[1:] != row[:-1]]))
+    starts = run_starts(row)
     ends = np.append(starts[1:], len(row))
     top = np.maximum.reduceat(logs, starts)
     weights = np.exp(logs - np.repeat(top, ends - starts))

@@ -10,8 +10,8 @@ import numpy as np
 from arf_dask.axis import Axis
 from arf_dask.conditions import Piece
 from arf_dask.marginals import grid_moments, log_bell, log_mass, log_weight, moments
-from arf_dask.schema import Flags, Floats, Ints, Variable
-from arf_dask.smoothing import leaf_probabilities
+from arf_dask.schema import FIRST_LEVEL, Flags, Floats, Ints, Schema, Variable
+from arf_dask.smoothing import leaf_probabilities, leaf_sums
 from arf_dask.tables import Surroundings, Tables, interval_bounds, value_edges
 
 KEPT_CELLS = 16_000_000  # (leaf, state) of all trees and variables: 128 MB
@@ -42,12 +42,13 @@ class Normals(NamedTuple):
 class TreeView:
     """One tree, made ready for questions. Tables of a variable are made when first asked for."""
 
-    def __init__(self, tables: Tables, tree: int) -> None:
-        self.tables, self.tree = tables, tree
+    def __init__(self, tables: Tables, tree: int, *, keep: bool = False) -> None:
+        self.tables, self.tree, self.keep = tables, tree, keep
         self.around: Surroundings = tables.surroundings(tree)
         self._probabilities: dict[int, Floats] = {}
         self._normals: dict[int, Normals] = {}
         self._weights: dict[int, Floats] = {}
+        self._curves: dict[int, Floats] = {}
         self._means: dict[int, Floats] = {}
 
     @cached_property
@@ -80,28 +81,38 @@ class TreeView:
             self._weights[number] = np.where(normals.upper > normals.lower, weights, np.inf)
         return self._weights[number]
 
+    def shares_of(self, number: int, states: Ints) -> Floats:
+        """(leaf, state), for some states: no more is worked out than is kept or asked for."""
+        if self.keep or number in self._probabilities:
+            return self.probabilities(number)[:, states]
+        return leaf_probabilities(self.tables, self.tree, number, self.around, states)
+
+    def curves(self, number: int) -> Floats:
+        """(leaf and interval state, what `log_density_at` needs): mu, sigma, lower, upper, log density at mu."""
+        if number not in self._curves:
+            mu, sigma, lower, upper = self.normals(number)
+            peak = log_bell(mu, mu, sigma) - self.log_weights(number)
+            self._curves[number] = np.stack([mu, sigma, lower, upper, peak], axis=-1).reshape(-1, 5)
+        return self._curves[number]
+
     def log_density_at(self, number: int, leaf: Ints, state: Ints, places: Floats) -> Floats:
         """The log density (mass on a grid) of numbers inside an interval state, one per (leaf, state, place)."""
         variable = self.tables.schema.variables[number]
-        at = leaf, state - variable.first_interval
-        mu, sigma, lower, upper = (part[at] for part in self.normals(number))
-        inside: Flags
+        at = leaf * np.int64(variable.n_states - variable.first_interval) + (state - variable.first_interval)
+        # One gather of rows: the numbers of a curve lie side by side.
+        mu, sigma, lower, upper, peak = self.curves(number).take(at, axis=0).T
         if axis_of(self.tables, variable).grid:
-            low, high = np.maximum(places - 0.5, lower), np.minimum(places + 0.5, upper)
-            inside = high > low
-            bell = np.full(len(leaf), -np.inf)
-            bell[inside] = log_weight(low[inside], high[inside], mu[inside], sigma[inside])
-        else:
-            inside = (places >= lower) & (places <= upper)
-            bell = log_bell(places, mu, sigma)
-        with np.errstate(invalid="ignore"):
-            return np.where(inside, bell - self.log_weights(number)[at], -np.inf)
+            return _log_grid_mass(places, mu, sigma, lower, upper, self.log_weights(number).ravel()[at])
+        with np.errstate(invalid="ignore", over="ignore"):
+            logs = peak - 0.5 * np.square((places - mu) / sigma)
+        logs[(places < lower) | (places > upper) | np.isinf(places)] = -np.inf
+        return np.asarray(logs)
 
     def log_masses(self, number: int, cells: Cells) -> Floats:
         """(leaf, cell): the log probability of every cell; log density where it is a single number of a density."""
         variable = self.tables.schema.variables[number]
         with np.errstate(divide="ignore"):
-            logs = np.log(self.probabilities(number)[:, cells.state])
+            logs = np.log(self.shares_of(number, cells.state))
         narrowed = np.flatnonzero(variable.interval[cells.state] & ~cells.whole)
         for cell in narrowed:
             logs[:, cell] += self._log_share(number, cells, int(cell))
@@ -110,25 +121,57 @@ class TreeView:
     def means(self, number: int, cells: Cells) -> Floats:
         """(leaf, cell): the mean place inside each cell that is an interval; 0 for points."""
         variable = self.tables.schema.variables[number]
-        if not (bool(cells.whole.all()) and len(cells.state) == variable.n_states):
-            return self._means_of(number, cells)
-        if number not in self._means:
-            self._means[number] = self._means_of(number, cells)
-        return self._means[number]
-
-    def _means_of(self, number: int, cells: Cells) -> Floats:
-        variable = self.tables.schema.variables[number]
         result = np.zeros((self.n_leaves, len(cells.state)))
-        grid = axis_of(self.tables, variable).grid
         for cell in np.flatnonzero(variable.interval[cells.state]):
             mu, sigma, lower, upper = self._narrowed(number, cells, int(cell))
-            some = upper > lower
             if cells.low[cell] == cells.high[cell]:
                 result[:, cell] = cells.low[cell]
             else:
-                found = (grid_moments if grid else moments)(mu[some], sigma[some], lower[some], upper[some])
-                result[some, cell] = found.mean
+                result[:, cell] = self._means_of(number, Normals(mu, sigma, lower, upper))
         return result
+
+    def interval_means(self, number: int) -> Floats:
+        """(leaf, interval state): the mean place; 0 where nothing is left of the state."""
+        if number not in self._means:
+            if not self.tables.schema.variables[number].interval.any():
+                self._means[number] = np.zeros((self.n_leaves, 0))
+            else:
+                self._means[number] = self._means_of(number, self.normals(number))
+        return self._means[number]
+
+    def _means_of(self, number: int, normals: Normals) -> Floats:
+        mu, sigma, lower, upper = normals
+        some = upper > lower
+        uniform = some & np.isinf(sigma)
+        result = np.zeros(mu.shape)
+        result[uniform] = lower[uniform] + (upper[uniform] - lower[uniform]) / 2
+        bell = some & ~uniform
+        grid = axis_of(self.tables, self.tables.schema.variables[number]).grid
+        found = (grid_moments if grid else moments)(mu[bell], sigma[bell], lower[bell], upper[bell])
+        result[bell] = found.mean
+        return result
+
+    def number_values(self, number: int) -> Floats:
+        """(state, 2) of a variable that is one column of numbers: whether it is one, and its place if a point."""
+        variable = self.tables.schema.variables[number]
+        column = self.tables.schema.columns[variable.columns[0]]
+        tokens = variable.tokens[:, 0]
+        values = np.zeros((variable.n_states, 2))
+        values[:, 0] = tokens >= FIRST_LEVEL
+        points = (tokens >= FIRST_LEVEL) & (tokens < column.between)
+        values[points, 1] = column.points[tokens[points] - FIRST_LEVEL]
+        return values
+
+    def number_sums(self, number: int, allowed: Floats) -> Floats:
+        """(leaf, 2): the probability that there is a number, and that times the mean place; of allowed states only."""
+        variable = self.tables.schema.variables[number]
+        values = self.number_values(number) * allowed[:, None]
+        sums = leaf_sums(self.tables, self.tree, number, self.around, values)
+        intervals = np.flatnonzero(variable.interval).astype(np.int32)
+        if len(intervals):
+            shares = self.shares_of(number, intervals) * allowed[intervals]
+            sums[:, 1] += np.einsum("ls,ls->l", shares, self.interval_means(number))
+        return sums
 
     def _narrowed(self, number: int, cells: Cells, cell: int) -> Normals:
         state = int(cells.state[cell]) - self.tables.schema.variables[number].first_interval
@@ -154,6 +197,18 @@ class TreeView:
         return logs
 
 
+def _log_grid_mass(places: Floats, mu: Floats, sigma: Floats, lower: Floats, upper: Floats, weights: Floats) -> Floats:
+    """The log mass of whole numbers; `weights`: the logs of what the normals are divided by."""
+    low, high = np.maximum(places - 0.5, lower), np.minimum(places + 0.5, upper)
+    logs = np.full(len(places), -np.inf)
+    inside = high > low
+    flat = np.flatnonzero(inside & np.isinf(sigma))
+    logs[flat] = np.log(high[flat] - low[flat]) - weights[flat]
+    bell = np.flatnonzero(inside & np.isfinite(sigma))
+    logs[bell] = log_weight(low[bell], high[bell], mu[bell], sigma[bell]) - weights[bell]
+    return logs
+
+
 def view_tree(tables: Tables, tree: int) -> TreeView:
     """The view of a tree: kept from one question to the next where all of them together are small."""
     cells = tables.n_leaves * sum(variable.n_states for variable in tables.schema.variables)
@@ -161,10 +216,15 @@ def view_tree(tables: Tables, tree: int) -> TreeView:
         return TreeView(tables, tree)
     kept = tables.kept
     if tree not in kept:
-        kept[tree] = TreeView(tables, tree)
+        kept[tree] = TreeView(tables, tree, keep=True)
     view = kept[tree]
     assert isinstance(view, TreeView)
     return view
+
+
+def is_number(schema: Schema, variable: Variable) -> bool:
+    """Whether a variable is one column of numbers, of which the mean is all that is asked."""
+    return len(variable.columns) == 1 and schema.columns[variable.columns[0]].kind == "numeric"
 
 
 def axis_of(tables: Tables, variable: Variable) -> Axis:

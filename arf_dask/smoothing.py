@@ -13,78 +13,159 @@ are used. Two rows' worth of prior served every kind of data (docs/defaults.md).
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 from numpy.typing import NDArray
 
 from arf_dask.encode import states_of_codes
-from arf_dask.schema import Floats, Variable
+from arf_dask.schema import Floats, Ints, Variable
 from arf_dask.tables import Counts, Surroundings, Tables
 
 STRENGTH = 2.0
 
 
-def leaf_probabilities(tables: Tables, tree: int, number: int, around: Surroundings) -> Floats:
-    """The smoothed probability of every (leaf of this tree, state of this variable)."""
-    variable = tables.schema.variables[number]
-    counts = leaf_counts(tables, tree, number)
-    strength = tables.strengths[number]
-    rows = around.rows[:, None].astype(np.float64)
-    if strength == 0:
-        return np.asarray(counts / rows)
-    parent, weight = parent_share(counts, around, number, strength)
+class Shares(NamedTuple):
+    """What one row counts for in the probability of a state. One row per leaf."""
+
+    own: Floats  # a row of the leaf
+    parent: Floats  # a row under its parent
+    column: Floats  # a row of the column inside the leaf's box
+
+
+def leaf_probabilities(
+    tables: Tables, tree: int, number: int, around: Surroundings, states: Ints | None = None
+) -> Floats:
+    """The smoothed probability of every (leaf of this tree, state of this variable), or of some states."""
+    variable, histogram = tables.schema.variables[number], tables.histograms[number]
+    counts = leaf_counts(tables, tree, number, states)
     low, high = around.boxes.low[:, number], around.boxes.high[:, number]
-    column = column_share(variable, tables.histograms[number], low, high)
-    prior = weight[:, None] * parent + (1 - weight[:, None]) * column
-    return np.asarray((counts + strength * prior) / (rows + strength))
+    share = row_shares(around, number, float(tables.strengths[number]), box_rows(histogram, low, high))
+    result = counts * share.own[:, None]
+    if tables.strengths[number] > 0:
+        result += parent_counts(counts, around) * share.parent[:, None]
+        result += column_counts(variable, histogram, low, high, states) * share.column[:, None]
+    return np.asarray(result)
 
 
-def leaf_counts(tables: Tables, tree: int, number: int) -> Floats:
-    """Training rows of every (leaf of this tree, state)."""
-    entries = tables.entries[number]
+def leaf_sums(tables: Tables, tree: int, number: int, around: Surroundings, values: Floats) -> Floats:
+    """(leaf of this tree, column of `values`): the sum over the states of probability times value.
+
+    The same as a product with `leaf_probabilities`, without making that table.
+    """
+    variable, histogram, entries = tables.schema.variables[number], tables.histograms[number], tables.entries[number]
+    here, _ = entries.of_leaves(tables.starts[tree], tables.starts[tree + 1])
+    first = entries.first[tables.starts[tree] : tables.starts[tree + 1]] - here.start
+    counts = np.add.reduceat(values[entries.state[here]] * entries.rows[here][:, None], first, axis=0)
+    low, high = around.boxes.low[:, number], around.boxes.high[:, number]
+    share = row_shares(around, number, float(tables.strengths[number]), box_rows(histogram, low, high))
+    result = counts * share.own[:, None]
+    if tables.strengths[number] > 0:
+        result += range_sums(counts, around.first, around.last) * share.parent[:, None]
+        by_code = histogram[:, None] * values[states_of_codes(variable)]
+        boxes, which = np.unique(np.stack([low, high + 1]), axis=1, return_inverse=True)
+        result += range_sums(by_code, *boxes)[which.ravel()] * share.column[:, None]
+    return np.asarray(result)
+
+
+def range_sums(values: Floats, first: NDArray[np.integer], last: NDArray[np.integer]) -> Floats:
+    """Sums of values[first:last], for many ranges.
+
+    From pairs, pairs of pairs and so on: differences of running sums would lose what is small beside what is large.
+    """
+    result = np.zeros((len(first), values.shape[1]))
+    first, last = first.astype(np.int64), last.astype(np.int64)
+    while True:
+        open_ = np.flatnonzero(first < last)
+        if not len(open_):
+            return result
+        odd = open_[first[open_] % 2 == 1]
+        result[odd] += values[first[odd]]
+        first[odd] += 1
+        odd = open_[(last[open_] % 2 == 1) & (first[open_] < last[open_])]
+        last[odd] -= 1
+        result[odd] += values[last[odd]]
+        first, last = first // 2, last // 2
+        values = values[: len(values) // 2 * 2].reshape(-1, 2, values.shape[1]).sum(axis=1)
+
+
+def leaf_counts(tables: Tables, tree: int, number: int, states: Ints | None = None) -> Floats:
+    """Training rows of every (leaf of this tree, state), or of some states."""
+    entries, n_states = tables.entries[number], tables.schema.variables[number].n_states
     start, stop = tables.starts[tree], tables.starts[tree + 1]
     here, leaf = entries.of_leaves(start, stop)
-    counts = np.zeros((stop - start, tables.schema.variables[number].n_states))
-    counts[leaf, entries.state[here]] = entries.rows[here]
+    state, rows = entries.state[here], entries.rows[here]
+    if states is None:
+        counts = np.zeros((stop - start, n_states))
+        counts[leaf, state] = rows
+        return counts
+    place = np.full(n_states, len(states))  # states nobody asked for share the last column
+    place[states] = np.arange(len(states))
+    counts = np.zeros((stop - start, len(states) + 1))
+    counts[leaf, place[state]] = rows
+    return counts[:, :-1]
+
+
+def parent_counts(counts: Floats, around: Surroundings) -> Floats:
+    """Training rows of every state under each leaf's parent."""
+    running = np.zeros((len(counts) + 1, counts.shape[1]))
+    np.cumsum(counts, axis=0, out=running[1:])
+    return np.asarray(running[around.last] - running[around.first])
+
+
+def row_shares(around: Surroundings, number: int, strength: float, box: Counts) -> Shares:
+    """How the counts of the leaf, of its parent and of the column make up a probability; `box`: its rows in the box."""
+    rows = around.rows.astype(np.float64)
+    before = np.concatenate([[0], np.cumsum(around.rows)])
+    parent = (before[around.last] - before[around.first]).astype(np.float64)
+    weight = parent / (parent + strength)
+    unit = 1 / (rows + strength)
+    # Of the variable it splits on, the parent knows no more than the leaf, which stands in for it.
+    split = around.split == number
+    own = np.where(split, unit * (1 + strength * weight / rows), unit)
+    column = strength * (1 - weight) * unit / np.maximum(box, 1)
+    return Shares(own, np.where(split, 0.0, strength * weight * unit / parent), column)
+
+
+def box_rows(histogram: Counts, low: NDArray[np.integer], high: NDArray[np.integer]) -> Counts:
+    """Rows of the whole column inside the codes low..high."""
+    below = np.concatenate([[0], np.cumsum(histogram)])
+    return np.asarray(below[high + 1] - below[low])
+
+
+def column_counts(
+    variable: Variable,
+    histogram: Counts,
+    low: NDArray[np.integer],
+    high: NDArray[np.integer],
+    states: Ints | None = None,
+) -> Counts:
+    """Rows of every state (or of some) in the whole column, inside the codes low..high. One row per box."""
+    chosen = np.arange(variable.n_states) if states is None else states
+    counts = np.empty((len(low), len(chosen)), dtype=np.int64)
+    # Most leaves of a tree do not split on a variable: for these it is the same everywhere.
+    cut = np.flatnonzero((low > 0) | (high < variable.n_codes - 1))
+    whole = np.zeros(1, dtype=np.int64), np.full(1, variable.n_codes - 1)
+    counts[:] = _counts_in_boxes(variable, histogram, *whole, chosen)
+    counts[cut] = _counts_in_boxes(variable, histogram, low[cut], high[cut], chosen)
     return counts
 
 
-def parent_share(counts: Floats, around: Surroundings, number: int, strength: float) -> tuple[Floats, Floats]:
-    """Shares of the states under each leaf's parent, and the parent's weight in the prior."""
-    running = np.concatenate([np.zeros((1, counts.shape[1])), np.cumsum(counts, axis=0)])
-    parent = running[around.last] - running[around.first]
-    parent_rows = parent.sum(axis=1)
-    own = around.split == number
-    parent[own] = counts[own] * (parent_rows[own] / around.rows[own])[:, None]
-    return parent / parent_rows[:, None], parent_rows / (parent_rows + strength)
-
-
-def column_share(variable: Variable, histogram: Counts, low: NDArray[np.integer], high: NDArray[np.integer]) -> Floats:
-    """Shares of the states in the whole column, inside the codes low..high. One row per box."""
-    everywhere = (low == 0) & (high == variable.n_codes - 1)
-    if everywhere.any() and len(low) > 1:
-        # Most leaves of a tree do not split on a variable: for these it is the same everywhere.
-        shares = np.empty((len(low), variable.n_states))
-        shares[everywhere] = column_share(variable, histogram, low[everywhere][:1], high[everywhere][:1])
-        shares[~everywhere] = _shares_in_boxes(variable, histogram, low[~everywhere], high[~everywhere])
-        return shares
-    return _shares_in_boxes(variable, histogram, low, high)
-
-
-def _shares_in_boxes(
-    variable: Variable, histogram: Counts, low: NDArray[np.integer], high: NDArray[np.integer]
-) -> Floats:
-    state_of = states_of_codes(variable)
-    total = np.concatenate([[0], np.cumsum(histogram)])
-    mass = np.maximum(total[high + 1] - total[low], 1)
-    shares = np.zeros((len(low), variable.n_states))
-    points = np.flatnonzero(~variable.interval)
-    codes = variable.code_low[points]
+def _counts_in_boxes(
+    variable: Variable,
+    histogram: Counts,
+    low: NDArray[np.integer],
+    high: NDArray[np.integer],
+    states: NDArray[np.integer],
+) -> Counts:
+    codes = variable.code_low[states]
     inside = (codes[None, :] >= low[:, None]) & (codes[None, :] <= high[:, None])
-    shares[:, points] = inside * histogram[codes]
-    if variable.interval.any():
-        between = np.concatenate([[0], np.cumsum(np.where(variable.interval[state_of], histogram, 0))])
-        for state in np.flatnonzero(variable.interval):
-            first = np.maximum(low, variable.code_low[state])
-            last = np.maximum(np.minimum(high, variable.code_high[state]) + 1, first)
-            shares[:, state] = between[last] - between[first]
-    return np.asarray(shares / mass[:, None])
+    counts = inside * histogram[codes]
+    if variable.interval[states].any():
+        between = np.where(variable.interval[states_of_codes(variable)], histogram, 0)
+        below = np.concatenate([[0], np.cumsum(between)])
+        for place in np.flatnonzero(variable.interval[states]):
+            first = np.maximum(low, variable.code_low[states[place]])
+            last = np.maximum(np.minimum(high, variable.code_high[states[place]]) + 1, first)
+            counts[:, place] = below[last] - below[first]
+    return np.asarray(counts)

@@ -15,7 +15,7 @@ FLOW = [
     *("bundles", "order", "segments", "steps", "infer", "options"),
     *("forest", "adversary", "forde"),
     *("tables", "smoothing", "parameters"),
-    *("readings", "conditions", "leaves", "evidence", "query", "density", "answers"),
+    *("readings", "conditions", "leaves", "evidence", "pairs", "query", "density", "answers"),
     *("forge", "conditional", "completion", "impute", "sampling"),
     *("facts", "schema_checks", "validation", "layout", "storage"),
     *("model", "api", "__init__"),

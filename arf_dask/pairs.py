@@ -1,0 +1,376 @@
+"""Pairs of rows and the leaves they may lie in, and the weight of each.
+
+A row may lie in the leaves whose boxes hold a code it may have, in every variable. Each pair gets the probability of
+all that the row knows, in that leaf. Rows that know the same share the work: what they know of a variable is a *slot*,
+and a table of (leaf, slot) is made once per tree.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from arf_dask.evidence import Evidence, Known, Rows
+from arf_dask.forest import Boxes, Tree, leaf_numbers
+from arf_dask.leaves import Cells, TreeView, axis_of
+from arf_dask.schema import Flags, Floats, Ints
+from arf_dask.tables import Tables
+
+PAIRS = 500_000  # pairs of one tree held at a time, at most (or those of one row)
+BATCH_ROWS = 16_384  # fewer than 2**16
+BIT_LEAVES = 4_096  # trees of up to so many leaves are not walked: sets of leaves are bits
+FACTORS = 8  # probabilities multiplied before a logarithm is taken; none is below 1e-30
+WORD = 64
+
+Bits = NDArray[np.uint64]
+
+
+class Pairs(NamedTuple):
+    """Rows and the leaves of one tree they may lie in, sorted by row."""
+
+    row: Rows
+    leaf: NDArray[np.int64]
+
+
+class Slots(NamedTuple):
+    """What rows know of one variable, every distinct thing once.
+
+    Slots are the `states` that are known, then the groups of states, set of members by set of members; then
+    "nothing", which is certain, and "impossible".
+    """
+
+    of_row: Ints
+    states: Ints
+    groups: list[Ints]  # per set of members that gives groups: per state, its group
+    interval: Ints | None  # per row: the interval its number lies in, -1: none
+    places: Floats  # per row, where there are intervals
+    distinct: tuple[Ints, Ints, Floats]  # per row: which of the numbers that follow (last: none); intervals; places
+
+    @property
+    def n_slots(self) -> int:
+        return len(self.states) + sum(n_groups(group) for group in self.groups) + 2
+
+
+class Reach(NamedTuple):
+    """The ranges of codes of one variable that rows may have, every distinct one once."""
+
+    of_row: Ints
+    low: Ints
+    high: Ints
+
+
+class Index(NamedTuple):
+    """Evidence, and a condition, made ready for any tree."""
+
+    evidence: Evidence
+    slots: list[Slots]  # per variable
+    reach: dict[int, Reach]  # by variable, those that some row knows something of
+    narrow: Mapping[int, Cells]  # what a condition leaves of variables that rows do not know
+
+
+class Scale(NamedTuple):
+    """The leaves of one tree, ready to weigh the rows by one variable."""
+
+    table: Floats  # (leaf, slot): probabilities
+    free: Floats | None  # per leaf: log probability of the condition, for rows that know nothing
+    density: Floats | None  # (leaf, number): log densities, where few numbers are asked of many rows
+
+
+def make_index(tables: Tables, evidence: Evidence, narrow: Mapping[int, Cells], *, unknown_only: bool = False) -> Index:
+    """What rows know, sorted into slots and ranges.
+
+    With `unknown_only`, what a row fully knows of a variable need not lie in `narrow`.
+    """
+    slots, reach = [], {}
+    for number, variable in enumerate(tables.schema.variables):
+        cells = None if unknown_only else narrow.get(number)
+        slots.append(_slots(evidence, number, variable.n_states, cells))
+        low, high = evidence.low[:, number], evidence.high[:, number]
+        if ((low > 0) | (high < variable.n_codes - 1)).any():
+            key = low.astype(np.int64) * variable.n_codes + high
+            keys, of_row = np.unique(key, return_inverse=True)
+            parts = (part.astype(np.int32) for part in (of_row, keys // variable.n_codes, keys % variable.n_codes))
+            reach[number] = Reach(*parts)
+    return Index(evidence, slots, reach, narrow)
+
+
+def find_pairs(view: TreeView, index: Index, rows: Rows | None = None) -> Iterator[Pairs]:
+    """The leaves of a tree that rows (ascending; all if None) may lie in, some rows at a time."""
+    evidence = index.evidence
+    rows = np.flatnonzero(evidence.possible) if rows is None else rows[evidence.possible[rows]]
+    tree = view.tables.trees[view.tree]
+    if evidence.exact:
+        for at in range(0, len(rows), BATCH_ROWS):
+            here = rows[at : at + BATCH_ROWS]
+            yield Pairs(here, leaf_numbers(tree, evidence.low[here]).astype(np.int64))
+    elif view.n_leaves <= BIT_LEAVES:
+        sets = {number: _leaf_sets(view.around.boxes, number, reach) for number, reach in index.reach.items()}
+        for at in range(0, len(rows), BATCH_ROWS):
+            yield from _common_leaves(view.n_leaves, index.reach, sets, rows[at : at + BATCH_ROWS])
+    else:
+        step = max(1, min(BATCH_ROWS, PAIRS // view.n_leaves))
+        for at in range(0, len(rows), step):
+            yield _walk(tree, evidence, rows[at : at + step])
+
+
+def make_scales(view: TreeView, index: Index) -> list[Scale]:
+    """The tables of one tree, one for each variable."""
+    scales = []
+    for number, slots in enumerate(index.slots):
+        cells = index.narrow.get(number)
+        free = None
+        if cells is not None and (slots.of_row == slots.n_slots - 2).any():
+            free = log_sum(view.log_masses(number, cells))
+        scales.append(Scale(_slot_table(view, number, slots, cells), free, _number_table(view, number, index)))
+    return scales
+
+
+def log_weights(view: TreeView, index: Index, scales: list[Scale], pairs: Pairs) -> Floats:
+    """Per pair: the log of the leaf's coverage times the probability of what is known (and of the condition) in it."""
+    logs = view.log_coverage[pairs.leaf]
+    product, factors = np.ones(len(logs)), 0
+    for number, (slots, scale) in enumerate(zip(index.slots, scales, strict=True)):
+        if not len(index.evidence.known[number]) and scale.free is None:
+            continue
+        slot = slots.of_row[pairs.row]
+        chance = scale.table.ravel().take(pairs.leaf * scale.table.shape[1] + slot)
+        if slots.interval is not None:
+            _add_intervals(view, number, slots, scale, pairs, chance, logs)
+        if scale.free is not None:
+            free = np.flatnonzero(slot == slots.n_slots - 2)
+            logs[free] += scale.free[pairs.leaf[free]]
+        product *= chance
+        factors += 1
+        if factors == FACTORS:
+            _multiply(logs, product)
+            product, factors = np.ones(len(logs)), 0
+    _multiply(logs, product)
+    return logs
+
+
+def slot_chances(slots: Slots, scale: Scale, pairs: Pairs) -> Floats:
+    """Per pair: the probability of what the row knows of one variable."""
+    return np.asarray(scale.table.ravel().take(pairs.leaf * scale.table.shape[1] + slots.of_row[pairs.row]))
+
+
+def log_sum(logs: Floats) -> Floats:
+    """Log of the sum of exponentials along the last axis; -inf where there is nothing to sum."""
+    if logs.shape[-1] == 0:
+        return np.full(logs.shape[:-1], -np.inf)
+    top = logs.max(axis=-1)
+    safe = np.where(np.isfinite(top), top, 0.0)
+    with np.errstate(divide="ignore"):
+        return np.asarray(safe + np.log(np.exp(logs - safe[..., None]).sum(axis=-1)))
+
+
+def sum_by_row(total: Floats, logs: Floats, row: Rows) -> None:
+    """Write the log of the sum of exponentials for each of some rows, sorted, into `total`."""
+    if not len(row):
+        return
+    starts = run_starts(row)
+    top = np.maximum.reduceat(logs, starts)
+    safe = np.where(np.isfinite(top), top, 0.0)
+    sizes = np.diff(np.append(starts, len(row)))
+    with np.errstate(divide="ignore"):
+        total[row[starts]] = safe + np.log(np.add.reduceat(np.exp(logs - np.repeat(safe, sizes)), starts))
+
+
+def run_starts(row: Rows) -> Rows:
+    """Where each run of equal numbers starts."""
+    return np.flatnonzero(np.concatenate([[True], row[1:] != row[:-1]])) if len(row) else np.empty(0, dtype=np.int64)
+
+
+def n_groups(groups: Ints) -> int:
+    return int(groups.max(initial=-1)) + 1
+
+
+def _multiply(logs: Floats, product: Floats) -> None:
+    with np.errstate(divide="ignore"):
+        logs += np.log(product)
+
+
+def _slots(evidence: Evidence, number: int, n_states: int, cells: Cells | None) -> Slots:
+    """`cells`: what may be of it, where a condition goes for what is known too."""
+    n, known = evidence.n_rows, evidence.known[number]
+    state = np.full(n, -1, dtype=np.int32)  # and after the states, groups
+    certain = evidence.pattern[number] < 0
+    groups, first = [], n_states
+    interval = places = None
+    for pattern, part in enumerate(known):
+        rows = np.flatnonzero(evidence.pattern[number] == pattern)
+        entry = evidence.entry[number][rows]
+        point = part.point[entry]
+        if part.groups is not None:
+            state[rows] = np.where(point >= 0, point + first, -1)
+            groups.append(part.groups)
+            first += n_groups(part.groups)
+            continue
+        state[rows] = point if cells is None else np.where(np.isin(point, cells.state), point, -1)
+        if part.interval is not None and part.places is not None:
+            interval = np.full(n, -1, dtype=np.int32) if interval is None else interval
+            places = np.zeros(n) if places is None else places
+            interval[rows] = np.where(_in_cells(part, entry, cells), part.interval[entry], -1)
+            places[rows] = part.places[entry]
+    used = np.flatnonzero(np.bincount(state[(state >= 0) & (state < n_states)], minlength=n_states))
+    slot = np.full(first + 1, len(used) + first - n_states + 1, dtype=np.int32)  # -1: impossible
+    slot[used] = np.arange(len(used))
+    slot[n_states:first] = np.arange(len(used), len(used) + first - n_states)
+    of_row = slot[state]
+    of_row[certain] = len(used) + first - n_states
+    if interval is None or places is None or not (interval >= 0).any():
+        nothing = np.empty(0, dtype=np.int32), np.empty(0, dtype=np.int32), np.empty(0)
+        return Slots(of_row, used.astype(np.int32), groups, None, np.empty(0), nothing)
+    return Slots(of_row, used.astype(np.int32), groups, interval, places, _distinct(interval, places))
+
+
+def _distinct(interval: Ints, places: Floats) -> tuple[Ints, Ints, Floats]:
+    inside = np.flatnonzero(interval >= 0)
+    values, first, which = np.unique(places[inside], return_index=True, return_inverse=True)
+    of_row = np.full(len(interval), len(values), dtype=np.int32)
+    of_row[inside] = which
+    return of_row, interval[inside[first]], values
+
+
+def _in_cells(part: Known, entry: Ints, cells: Cells | None) -> Flags:
+    """Whether the number of each entry lies in an interval state, and in a cell of it."""
+    assert part.interval is not None
+    assert part.places is not None
+    state, places = part.interval[entry], part.places[entry]
+    if cells is None:
+        return state >= 0
+    inside = np.zeros(len(entry), dtype=bool)
+    for cell, low, high, _ in zip(*cells, strict=True):
+        inside |= (state == cell) & (places >= low) & (places <= high)
+    return inside
+
+
+def _slot_table(view: TreeView, number: int, slots: Slots, cells: Cells | None) -> Floats:
+    table = np.empty((view.n_leaves, slots.n_slots))
+    at = len(slots.states)
+    table[:, :at] = view.shares_of(number, slots.states)
+    for groups in slots.groups:
+        table[:, at : at + n_groups(groups)] = _group_sums(view, number, groups, cells)
+        at += n_groups(groups)
+    table[:, at:] = 1.0, 0.0
+    return table
+
+
+def _group_sums(view: TreeView, number: int, groups: Ints, cells: Cells | None) -> Floats:
+    """(leaf, group): sums over the states (or cells) of each group."""
+    states = np.arange(len(groups)) if cells is None else cells.state
+    shares = view.probabilities(number) if cells is None else np.exp(view.log_masses(number, cells))
+    order = np.argsort(groups[states], kind="stable")
+    starts = np.searchsorted(groups[states][order], np.arange(n_groups(groups) + 1))
+    filled = np.flatnonzero(np.diff(starts))
+    sums = np.zeros((view.n_leaves, n_groups(groups)))
+    if len(filled):
+        sums[:, filled] = np.add.reduceat(shares[:, order], starts[filled], axis=1)
+    return sums
+
+
+def _number_table(view: TreeView, number: int, index: Index) -> Floats | None:
+    """(leaf, number): log probabilities of numbers inside their intervals, where that is less work than by pairs."""
+    slots = index.slots[number]
+    _, interval, places = slots.distinct
+    if slots.interval is None or len(places) * view.n_leaves > index.evidence.n_rows:
+        return None
+    n = len(places)
+    leaf = np.repeat(np.arange(view.n_leaves), n)
+    state, at = np.tile(interval, view.n_leaves), np.tile(places, view.n_leaves)
+    table = np.full((view.n_leaves, n + 1), -np.inf)
+    table[:, :n] = _log_interval(view, number, leaf, state, at).reshape(view.n_leaves, n)
+    return table
+
+
+def _log_interval(view: TreeView, number: int, leaf: NDArray[np.int64], state: Ints, places: Floats) -> Floats:
+    """The log of probability times density of numbers inside their interval states."""
+    variable = view.tables.schema.variables[number]
+    intervals = np.flatnonzero(variable.interval).astype(np.int32)
+    chance = view.shares_of(number, intervals).ravel()
+    at = leaf * len(intervals) + (state - variable.first_interval)
+    with np.errstate(divide="ignore"):
+        return np.asarray(np.log(chance)[at] + view.log_density_at(number, leaf, state, places))
+
+
+def _add_intervals(
+    view: TreeView, number: int, slots: Slots, scale: Scale, pairs: Pairs, chance: Floats, logs: Floats
+) -> None:
+    """Let numbers come from intervals as well as from points: chances are added to, or stand aside for logs."""
+    assert slots.interval is not None
+    if scale.density is not None:
+        every = scale.density.ravel().take(pairs.leaf * scale.density.shape[1] + slots.distinct[0][pairs.row])
+        rows = np.flatnonzero(slots.interval[pairs.row] >= 0)
+        found = every[rows]
+    else:
+        state = slots.interval[pairs.row]
+        rows = np.flatnonzero(state >= 0)
+        found = _log_interval(view, number, pairs.leaf[rows], state[rows], slots.places[pairs.row[rows]])
+    point = chance[rows]
+    # Beside a spike, what underflows is nothing; alone it is all there is.
+    alone = point == 0
+    chance[rows] = np.where(alone, 1.0, point + np.exp(found))
+    logs[rows] += np.where(alone, found, 0.0)
+
+
+def _leaf_sets(boxes: Boxes, number: int, reach: Reach) -> Bits:
+    """Per range of codes: the leaves it reaches, as bits."""
+    low, high = boxes.low[:, number], boxes.high[:, number]
+    inside = (low[None, :] <= reach.high[:, None]) & (high[None, :] >= reach.low[:, None])
+    words = -(-len(low) // WORD)
+    packed = np.zeros((len(inside), words * (WORD // 8)), dtype=np.uint8)
+    packed[:, : -(-len(low) // 8)] = np.packbits(inside, axis=1)
+    return packed.view(np.uint64)
+
+
+def _common_leaves(n_leaves: int, reach: Mapping[int, Reach], sets: Mapping[int, Bits], rows: Rows) -> Iterator[Pairs]:
+    """Pairs of rows and the leaves that all their ranges reach."""
+    bits: Bits | None = None
+    for number, ranges in reach.items():
+        here = sets[number].take(ranges.of_row[rows], axis=0)
+        bits = here if bits is None else np.bitwise_and(bits, here, out=bits)
+    if bits is None:
+        everything = np.packbits(np.ones(n_leaves, dtype=bool))
+        packed = np.zeros(-(-n_leaves // WORD) * (WORD // 8), dtype=np.uint8)
+        packed[: len(everything)] = everything
+        bits = np.tile(packed.view(np.uint64), (len(rows), 1))
+    total = np.cumsum(np.bitwise_count(bits).sum(axis=1, dtype=np.int64))
+    first = 0
+    while first < len(rows):
+        before = int(total[first - 1]) if first else 0
+        last = max(first + 1, int(np.searchsorted(total, before + PAIRS, side="right")))
+        yield _unpack(bits[first:last], rows[first:last])
+        first = last
+
+
+def _unpack(bits: Bits, rows: Rows) -> Pairs:
+    words = bits.shape[1]
+    filled = np.flatnonzero(bits)
+    flags = np.unpackbits(bits.ravel()[filled].view(np.uint8))
+    found = np.flatnonzero(flags)
+    place = filled[found >> 6]
+    row = place // words
+    return Pairs(rows[row], (place - row * words) * WORD + (found & 63))
+
+
+def _walk(tree: Tree, evidence: Evidence, rows: Rows) -> Pairs:
+    """Pairs of few rows and a large tree: both ways where a row does not say."""
+    row, node = np.arange(len(rows)), np.zeros(len(rows), dtype=np.int32)
+    done: list[tuple[Rows, Ints]] = []
+    low, high, width = evidence.low[rows].ravel(), evidence.high[rows].ravel(), evidence.low.shape[1]
+    while len(row):
+        inner = tree.left[node] >= 0
+        done.append((row[~inner], node[~inner]))
+        row, node = row[inner], node[inner]
+        feature, threshold = tree.feature[node], tree.threshold[node]
+        at = row * width + feature  # one index is looked up faster than two
+        left, right = low[at] <= threshold, high[at] > threshold
+        row = np.concatenate([row[left], row[right]])
+        node = np.concatenate([tree.left[node[left]], tree.right[node[right]]])
+    row, node = (np.concatenate(part) for part in zip(*done, strict=True)) if done else (row, node)
+    # Of one row, pairs come in an order that no other row changes; 16 bits are sorted in linear time.
+    order = np.argsort(row.astype(np.uint16), kind="stable")
+    number = np.cumsum(tree.left < 0, dtype=np.int64) - 1
+    return Pairs(rows[row[order]], number[node[order]])
