@@ -16,7 +16,7 @@ from arf_dask.encode import decode_column
 from arf_dask.errors import OptionError, unknown_column
 from arf_dask.evidence import Evidence, Rows
 from arf_dask.frames import is_frame
-from arf_dask.leaves import Cells, all_cells, compile_piece, is_number, view_tree
+from arf_dask.leaves import Cells, all_cells, compile_piece, is_number, view_stand
 from arf_dask.marginals import log_weight
 from arf_dask.query import Belief, beliefs, log_probability, row_beliefs, view_weights
 from arf_dask.schema import FIRST_LEVEL, Column, Floats, Schema
@@ -244,7 +244,7 @@ def mixture(tables: Tables, name: str, given: Any) -> tuple[Mixture, Column]:
     for piece in pieces:
         narrow = compile_piece(tables, piece)
         shared = tables, narrow, found, total
-        for of_state, fixed, line in Threads().map(_tree_mixture, shared, range(len(tables.trees))):
+        for of_state, fixed, line in Threads().map(_stand_mixture, shared, range(len(tables.stands) - 1)):
             states += of_state
             for place, mass in fixed.items():
                 exact[place] = exact.get(place, 0.0) + mass
@@ -263,12 +263,12 @@ def mixture(tables: Tables, name: str, given: Any) -> tuple[Mixture, Column]:
     return Mixture(0.0, points, masses / numbers, weight / numbers, mu, sigma, lower, upper, whole), column
 
 
-def _tree_mixture(
-    shared: tuple[Tables, dict[int, Cells], tuple[int, int], float], tree: int
+def _stand_mixture(
+    shared: tuple[Tables, dict[int, Cells], tuple[int, int], float], stand: int
 ) -> tuple[Floats, dict[float, float], tuple[Floats, ...]]:
-    """Masses of the states that are points, of single numbers, and the weighed normals of one tree."""
+    """Masses of the states that are points, of single numbers, and the weighed normals of one stand of trees."""
     tables, narrow, (number, member), total = shared
-    view, variable = view_tree(tables, tree), tables.schema.variables[number]
+    view, variable = view_stand(tables, stand), tables.schema.variables[number]
     cells = narrow.get(number, all_cells(variable))
     logs = view.log_masses(number, cells)
     others = view_weights(view, {key: some for key, some in narrow.items() if key != number})

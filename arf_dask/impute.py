@@ -14,7 +14,7 @@ from arf_dask.encode import decode_column
 from arf_dask.evidence import Evidence, Rows, forget, read_evidence
 from arf_dask.forge import Sampler
 from arf_dask.leaves import is_number
-from arf_dask.query import Belief, row_beliefs, row_tree_logs
+from arf_dask.query import Belief, row_beliefs, row_stand_logs
 from arf_dask.schema import FIRST_LEVEL, NAN, NULL, Column, Flags, Floats, Ints, Schema, Variable
 from arf_dask.tables import Tables
 
@@ -30,7 +30,7 @@ def impute(sampler: Sampler, frame: pl.DataFrame, draws: int | None, seed: int) 
     evidence = read_evidence(told, tables.schema, known)
     if draws is None:
         return [_filled(frame, _expected(tables, told, evidence, known, piece), known)]
-    logs = row_tree_logs(tables, evidence, piece, unknown_only=True)
+    logs = row_stand_logs(tables, evidence, piece, unknown_only=True)
     evidence, logs = relax(tables, evidence, logs, piece)
     leaf = draw_leaves(tables, evidence, logs, draws, seed, piece)
     rows = complete(sampler, evidence, told, known, leaf, seed, piece)

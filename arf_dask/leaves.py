@@ -1,4 +1,4 @@
-"""What the leaves of one tree say about one variable: probabilities of its states, and the normals of its intervals."""
+"""What the leaves of a stand of trees say about one variable: probabilities of its states, and the normals of its intervals."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Cells(NamedTuple):
 
 
 class Normals(NamedTuple):
-    """The normal of every (leaf, interval state) of one tree; where a leaf never saw the interval, a uniform."""
+    """The normal of every (leaf, interval state) of one stand; where a leaf never saw the interval, a uniform."""
 
     mu: Floats
     sigma: Floats
@@ -39,12 +39,12 @@ class Normals(NamedTuple):
     upper: Floats
 
 
-class TreeView:
-    """One tree, made ready for questions. Tables of a variable are made when first asked for."""
+class View:
+    """One stand of trees, made ready for questions. Tables of a variable are made when first asked for."""
 
-    def __init__(self, tables: Tables, tree: int, *, keep: bool = False) -> None:
-        self.tables, self.tree, self.keep = tables, tree, keep
-        self.around: Surroundings = tables.surroundings(tree)
+    def __init__(self, tables: Tables, stand: int, *, keep: bool = False) -> None:
+        self.tables, self.stand, self.keep = tables, stand, keep
+        self.around: Surroundings = tables.surroundings(stand)
         self._probabilities: dict[int, Floats] = {}
         self._normals: dict[int, Normals] = {}
         self._weights: dict[int, Floats] = {}
@@ -60,16 +60,20 @@ class TreeView:
     def n_leaves(self) -> int:
         return len(self.around.rows)
 
+    @property
+    def n_trees(self) -> int:
+        return int(self.tables.stands[self.stand + 1] - self.tables.stands[self.stand])
+
     def probabilities(self, number: int) -> Floats:
         """(leaf, state)."""
         if number not in self._probabilities:
-            self._probabilities[number] = leaf_probabilities(self.tables, self.tree, number, self.around)
+            self._probabilities[number] = leaf_probabilities(self.tables, self.stand, number, self.around)
         return self._probabilities[number]
 
     def normals(self, number: int) -> Normals:
         """(leaf, interval state)."""
         if number not in self._normals:
-            self._normals[number] = _normals(self.tables, self.tree, number, self.around)
+            self._normals[number] = _normals(self.tables, self.stand, number, self.around)
         return self._normals[number]
 
     def log_weights(self, number: int) -> Floats:
@@ -85,7 +89,7 @@ class TreeView:
         """(leaf, state), for some states: no more is worked out than is kept or asked for."""
         if self.keep or number in self._probabilities:
             return self.probabilities(number)[:, states]
-        return leaf_probabilities(self.tables, self.tree, number, self.around, states)
+        return leaf_probabilities(self.tables, self.stand, number, self.around, states)
 
     def curves(self, number: int) -> Floats:
         """(leaf and interval state, what `log_density_at` needs): mu, sigma, lower, upper, log density at mu."""
@@ -166,7 +170,7 @@ class TreeView:
         """(leaf, 2): the probability that there is a number, and that times the mean place; of allowed states only."""
         variable = self.tables.schema.variables[number]
         values = self.number_values(number) * allowed[:, None]
-        sums = leaf_sums(self.tables, self.tree, number, self.around, values)
+        sums = leaf_sums(self.tables, self.stand, number, self.around, values)
         intervals = np.flatnonzero(variable.interval).astype(np.int32)
         if len(intervals):
             shares = self.shares_of(number, intervals) * allowed[intervals]
@@ -209,16 +213,16 @@ def _log_grid_mass(places: Floats, mu: Floats, sigma: Floats, lower: Floats, upp
     return logs
 
 
-def view_tree(tables: Tables, tree: int) -> TreeView:
-    """The view of a tree: kept from one question to the next where all of them together are small."""
+def view_stand(tables: Tables, stand: int) -> View:
+    """The view of a stand: kept from one question to the next where all of them together are small."""
     cells = tables.n_leaves * sum(variable.n_states for variable in tables.schema.variables)
     if cells > KEPT_CELLS:
-        return TreeView(tables, tree)
+        return View(tables, stand)
     kept = tables.kept
-    if tree not in kept:
-        kept[tree] = TreeView(tables, tree, keep=True)
-    view = kept[tree]
-    assert isinstance(view, TreeView)
+    if stand not in kept:
+        kept[stand] = View(tables, stand, keep=True)
+    view = kept[stand]
+    assert isinstance(view, View)
     return view
 
 
@@ -292,7 +296,7 @@ def _extent(variable: Variable, state: int) -> tuple[Ints, Ints, Ints]:
     )
 
 
-def _normals(tables: Tables, tree: int, number: int, around: Surroundings) -> Normals:
+def _normals(tables: Tables, stand: int, number: int, around: Surroundings) -> Normals:
     variable, entries = tables.schema.variables[number], tables.entries[number]
     states = np.flatnonzero(variable.interval).astype(np.int32)[None, :]
     low, high = (side[:, number, None].astype(np.int32) for side in around.boxes)
@@ -301,8 +305,8 @@ def _normals(tables: Tables, tree: int, number: int, around: Surroundings) -> No
     wide = interval_bounds(variable, edges, states, low, high)
     narrow = interval_bounds(variable, seen, states, low, high)
     mu, sigma = (narrow[0] + narrow[1]) / 2, np.full(narrow[0].shape, np.inf)
-    here, leaf = entries.of_leaves(int(tables.starts[tree]), int(tables.starts[tree + 1]))
-    skipped = int(tables.normal_starts[number][tree])
+    here, leaf = entries.of_leaves(int(tables.stand_starts[stand]), int(tables.stand_starts[stand + 1]))
+    skipped = int(tables.normal_starts[number][stand])
     some = np.flatnonzero(variable.interval[entries.state[here]])
     at = leaf[some], entries.state[here][some].astype(np.int64) - variable.first_interval
     known = np.zeros(mu.shape, dtype=bool)

@@ -2,7 +2,7 @@
 
 A row may lie in the leaves whose boxes hold a code it may have, in every variable. Each pair gets the probability of
 all that the row knows, in that leaf. Rows that know the same share the work: what they know of a variable is a *slot*,
-and a table of (leaf, slot) is made once per tree.
+and a table of (leaf, slot) is made once per stand of trees.
 """
 
 from __future__ import annotations
@@ -15,13 +15,12 @@ from numpy.typing import NDArray
 
 from arf_dask.evidence import Evidence, Known, Rows
 from arf_dask.forest import Boxes, Tree, leaf_numbers
-from arf_dask.leaves import Cells, TreeView, axis_of
+from arf_dask.leaves import Cells, View
 from arf_dask.schema import Flags, Floats, Ints
-from arf_dask.tables import Tables
+from arf_dask.tables import STAND_LEAVES, Tables
 
-PAIRS = 500_000  # pairs of one tree held at a time, at most (or those of one row)
+PAIRS = 500_000  # pairs of one stand held at a time, at most (or those of one row)
 BATCH_ROWS = 16_384  # fewer than 2**16
-BIT_LEAVES = 4_096  # trees of up to so many leaves are not walked: sets of leaves are bits
 FACTORS = 8  # probabilities multiplied before a logarithm is taken; none is below 1e-30
 WORD = 64
 
@@ -29,7 +28,7 @@ Bits = NDArray[np.uint64]
 
 
 class Pairs(NamedTuple):
-    """Rows and the leaves of one tree they may lie in, sorted by row."""
+    """Rows and the leaves of one stand they may lie in, sorted by row."""
 
     row: Rows
     leaf: NDArray[np.int64]
@@ -63,7 +62,7 @@ class Reach(NamedTuple):
 
 
 class Index(NamedTuple):
-    """Evidence, and a condition, made ready for any tree."""
+    """Evidence, and a condition, made ready for any stand of trees."""
 
     evidence: Evidence
     slots: list[Slots]  # per variable
@@ -72,7 +71,7 @@ class Index(NamedTuple):
 
 
 class Scale(NamedTuple):
-    """The leaves of one tree, ready to weigh the rows by one variable."""
+    """The leaves of one stand, ready to weigh the rows by one variable."""
 
     table: Floats  # (leaf, slot): probabilities
     free: Floats | None  # per leaf: log probability of the condition, for rows that know nothing
@@ -97,27 +96,32 @@ def make_index(tables: Tables, evidence: Evidence, narrow: Mapping[int, Cells], 
     return Index(evidence, slots, reach, narrow)
 
 
-def find_pairs(view: TreeView, index: Index, rows: Rows | None = None) -> Iterator[Pairs]:
-    """The leaves of a tree that rows (ascending; all if None) may lie in, some rows at a time."""
+def find_pairs(view: View, index: Index, rows: Rows | None = None) -> Iterator[Pairs]:
+    """The leaves of a stand that rows (ascending; all if None) may lie in, some rows at a time."""
     evidence = index.evidence
     rows = np.flatnonzero(evidence.possible) if rows is None else rows[evidence.possible[rows]]
-    tree = view.tables.trees[view.tree]
+    tables, stand = view.tables, view.stand
+    trees = tables.trees[tables.stands[stand] : tables.stands[stand + 1]]
     if evidence.exact:
-        for at in range(0, len(rows), BATCH_ROWS):
-            here = rows[at : at + BATCH_ROWS]
-            yield Pairs(here, leaf_numbers(tree, evidence.low[here]).astype(np.int64))
-    elif view.n_leaves <= BIT_LEAVES:
+        starts = tables.starts[tables.stands[stand] : tables.stands[stand + 1]] - tables.stand_starts[stand]
+        codes = np.maximum(evidence.low, 0).astype(np.uint32)
+        step = max(1, PAIRS // len(trees))
+        for at in range(0, len(rows), step):
+            here = rows[at : at + step]
+            leaf = [leaf_numbers(tree, codes[here]) + start for tree, start in zip(trees, starts, strict=True)]
+            yield Pairs(np.repeat(here, len(trees)), np.stack(leaf, axis=1).ravel().astype(np.int64))
+    elif view.n_leaves <= STAND_LEAVES or len(trees) > 1:
         sets = {number: _leaf_sets(view.around.boxes, number, reach) for number, reach in index.reach.items()}
         for at in range(0, len(rows), BATCH_ROWS):
             yield from _common_leaves(view.n_leaves, index.reach, sets, rows[at : at + BATCH_ROWS])
     else:
         step = max(1, min(BATCH_ROWS, PAIRS // view.n_leaves))
         for at in range(0, len(rows), step):
-            yield _walk(tree, evidence, rows[at : at + step])
+            yield _walk(trees[0], evidence, rows[at : at + step])
 
 
-def make_scales(view: TreeView, index: Index) -> list[Scale]:
-    """The tables of one tree, one for each variable."""
+def make_scales(view: View, index: Index) -> list[Scale]:
+    """The tables of one stand, one for each variable."""
     scales = []
     for number, slots in enumerate(index.slots):
         cells = index.narrow.get(number)
@@ -128,7 +132,7 @@ def make_scales(view: TreeView, index: Index) -> list[Scale]:
     return scales
 
 
-def log_weights(view: TreeView, index: Index, scales: list[Scale], pairs: Pairs) -> Floats:
+def log_weights(view: View, index: Index, scales: list[Scale], pairs: Pairs) -> Floats:
     """Per pair: the log of the leaf's coverage times the probability of what is known (and of the condition) in it."""
     logs = view.log_coverage[pairs.leaf]
     product, factors = np.ones(len(logs)), 0
@@ -184,6 +188,7 @@ def run_starts(row: Rows) -> Rows:
 
 
 def n_groups(groups: Ints) -> int:
+    """How many groups there are."""
     return int(groups.max(initial=-1)) + 1
 
 
@@ -247,7 +252,7 @@ def _in_cells(part: Known, entry: Ints, cells: Cells | None) -> Flags:
     return inside
 
 
-def _slot_table(view: TreeView, number: int, slots: Slots, cells: Cells | None) -> Floats:
+def _slot_table(view: View, number: int, slots: Slots, cells: Cells | None) -> Floats:
     table = np.empty((view.n_leaves, slots.n_slots))
     at = len(slots.states)
     table[:, :at] = view.shares_of(number, slots.states)
@@ -258,7 +263,7 @@ def _slot_table(view: TreeView, number: int, slots: Slots, cells: Cells | None) 
     return table
 
 
-def _group_sums(view: TreeView, number: int, groups: Ints, cells: Cells | None) -> Floats:
+def _group_sums(view: View, number: int, groups: Ints, cells: Cells | None) -> Floats:
     """(leaf, group): sums over the states (or cells) of each group."""
     states = np.arange(len(groups)) if cells is None else cells.state
     shares = view.probabilities(number) if cells is None else np.exp(view.log_masses(number, cells))
@@ -271,11 +276,11 @@ def _group_sums(view: TreeView, number: int, groups: Ints, cells: Cells | None) 
     return sums
 
 
-def _number_table(view: TreeView, number: int, index: Index) -> Floats | None:
+def _number_table(view: View, number: int, index: Index) -> Floats | None:
     """(leaf, number): log probabilities of numbers inside their intervals, where that is less work than by pairs."""
     slots = index.slots[number]
     _, interval, places = slots.distinct
-    if slots.interval is None or len(places) * view.n_leaves > index.evidence.n_rows:
+    if slots.interval is None or len(places) * view.n_leaves > index.evidence.n_rows * view.n_trees:
         return None
     n = len(places)
     leaf = np.repeat(np.arange(view.n_leaves), n)
@@ -285,7 +290,7 @@ def _number_table(view: TreeView, number: int, index: Index) -> Floats | None:
     return table
 
 
-def _log_interval(view: TreeView, number: int, leaf: NDArray[np.int64], state: Ints, places: Floats) -> Floats:
+def _log_interval(view: View, number: int, leaf: NDArray[np.int64], state: Ints, places: Floats) -> Floats:
     """The log of probability times density of numbers inside their interval states."""
     variable = view.tables.schema.variables[number]
     intervals = np.flatnonzero(variable.interval).astype(np.int32)
@@ -296,7 +301,7 @@ def _log_interval(view: TreeView, number: int, leaf: NDArray[np.int64], state: I
 
 
 def _add_intervals(
-    view: TreeView, number: int, slots: Slots, scale: Scale, pairs: Pairs, chance: Floats, logs: Floats
+    view: View, number: int, slots: Slots, scale: Scale, pairs: Pairs, chance: Floats, logs: Floats
 ) -> None:
     """Let numbers come from intervals as well as from points: chances are added to, or stand aside for logs."""
     assert slots.interval is not None

@@ -15,7 +15,7 @@ from scipy.sparse import csr_array
 from arf_dask.cluster import Threads
 from arf_dask.conditions import Piece
 from arf_dask.evidence import Evidence, Rows
-from arf_dask.leaves import Cells, TreeView, compile_piece, is_number, view_tree
+from arf_dask.leaves import Cells, View, compile_piece, is_number, view_stand
 from arf_dask.pairs import (
     Index,
     Pairs,
@@ -49,7 +49,7 @@ class Belief(NamedTuple):
 def leaf_weights(tables: Tables, piece: Piece) -> Floats:
     """Per leaf of all trees: the log of its coverage times the probability of the piece in it."""
     narrow = compile_piece(tables, piece)
-    parts = Threads().map(_tree_weights, (tables, narrow), range(len(tables.trees)))
+    parts = Threads().map(_stand_weights, (tables, narrow), range(len(tables.stands) - 1))
     return np.concatenate(list(parts))
 
 
@@ -63,27 +63,27 @@ def row_log_density(
     tables: Tables, evidence: Evidence, pieces: Sequence[Piece] = ({},), *, unknown_only: bool = False
 ) -> Floats:
     """Per row: the log density of what it knows together with the condition; -inf where that cannot be."""
-    logs = [row_tree_logs(tables, evidence, piece, unknown_only=unknown_only).total() for piece in pieces]
+    logs = [row_stand_logs(tables, evidence, piece, unknown_only=unknown_only).total() for piece in pieces]
     return logs[0] if len(logs) == 1 else log_sum(np.stack(logs, axis=-1))
 
 
 class RowLogs(NamedTuple):
-    """Log densities by row and tree."""
+    """Log densities by row and stand of trees."""
 
-    by_tree: list[Floats]
+    by_stand: list[Floats]
 
     def total(self) -> Floats:
-        """Over all trees. Added up in the order of the trees, so that every row's sum is its own."""
-        total = self.by_tree[0]
-        for part in self.by_tree[1:]:
+        """Over all of them. Added up in their order, so that every row's sum is its own."""
+        total = self.by_stand[0]
+        for part in self.by_stand[1:]:
             total = np.logaddexp(total, part)
         return total
 
 
-def row_tree_logs(tables: Tables, evidence: Evidence, piece: Piece, *, unknown_only: bool = False) -> RowLogs:
-    """Per tree and row: the log density of what the row knows, with the piece."""
+def row_stand_logs(tables: Tables, evidence: Evidence, piece: Piece, *, unknown_only: bool = False) -> RowLogs:
+    """Per stand of trees and row: the log density of what the row knows, with the piece."""
     index = make_index(tables, evidence, compile_piece(tables, piece), unknown_only=unknown_only)
-    return RowLogs(list(Threads().map(_tree_logs, (tables, index), range(len(tables.trees)))))
+    return RowLogs(list(Threads().map(_stand_logs, (tables, index), range(len(tables.stands) - 1))))
 
 
 def beliefs(tables: Tables, pieces: Sequence[Piece], numbers: Sequence[int]) -> dict[int, Belief]:
@@ -93,7 +93,7 @@ def beliefs(tables: Tables, pieces: Sequence[Piece], numbers: Sequence[int]) -> 
     for piece in pieces:
         narrow = compile_piece(tables, piece)
         shared = tables, narrow, numbers, total
-        for part in Threads().map(_tree_belief, shared, range(len(tables.trees))):
+        for part in Threads().map(_stand_belief, shared, range(len(tables.stands) - 1)):
             sums = _added(sums, part)
     return sums
 
@@ -111,10 +111,10 @@ def row_beliefs(
     """
     index = make_index(tables, evidence, compile_piece(tables, piece or {}), unknown_only=True)
     slot = {number: _places_of(rows, evidence, number) for number, rows in wanted.items()}
-    total, by_tree = np.full(evidence.n_rows, -np.inf), []
+    total, by_stand = np.full(evidence.n_rows, -np.inf), []
     sums: dict[int, Floats] = {}
-    for logs, found in Threads().map(_tree_row_beliefs, (tables, index, wanted, slot), range(len(tables.trees))):
-        # Beliefs of a tree are given its leaves: each weighs with the density of the row in it, as trees come in.
+    for logs, found in Threads().map(_stand_row_beliefs, (tables, index, wanted, slot), range(len(tables.stands) - 1)):
+        # What a stand believes weighs with the density of the row in it, as stands come in.
         both = np.logaddexp(total, logs)
         with np.errstate(invalid="ignore"):
             before, now = (np.nan_to_num(np.exp(part - both)) for part in (total, logs))
@@ -122,28 +122,28 @@ def row_beliefs(
             part = found[number] * now[rows, None]
             sums[number] = part + sums[number] * before[rows, None] if number in sums else part
         total = both
-        by_tree.append(logs)
-    return RowLogs(by_tree), {
+        by_stand.append(logs)
+    return RowLogs(by_stand), {
         number: _masked(tables, evidence, number, wanted[number], sums[number]) for number in sums
     }
 
 
-def _tree_weights(shared: tuple[Tables, Narrow], tree: int) -> Floats:
+def _stand_weights(shared: tuple[Tables, Narrow], stand: int) -> Floats:
     tables, narrow = shared
-    return view_weights(view_tree(tables, tree), narrow)
+    return view_weights(view_stand(tables, stand), narrow)
 
 
-def view_weights(view: TreeView, narrow: Narrow) -> Floats:
-    """Per leaf of one tree: the log of coverage times probability."""
+def view_weights(view: View, narrow: Narrow) -> Floats:
+    """Per leaf of one stand: the log of coverage times probability."""
     logs = view.log_coverage.copy()
     for number, cells in narrow.items():
         logs += log_sum(view.log_masses(number, cells))
     return logs
 
 
-def _tree_logs(shared: tuple[Tables, Index], tree: int) -> Floats:
+def _stand_logs(shared: tuple[Tables, Index], stand: int) -> Floats:
     tables, index = shared
-    view = view_tree(tables, tree)
+    view = view_stand(tables, stand)
     scales = make_scales(view, index)
     total = np.full(index.evidence.n_rows, -np.inf)
     for pairs in find_pairs(view, index):
@@ -151,15 +151,15 @@ def _tree_logs(shared: tuple[Tables, Index], tree: int) -> Floats:
     return total
 
 
-def _tree_belief(shared: tuple[Tables, Narrow, Sequence[int], float], tree: int) -> dict[int, Belief]:
+def _stand_belief(shared: tuple[Tables, Narrow, Sequence[int], float], stand: int) -> dict[int, Belief]:
     tables, narrow, numbers, total = shared
-    view = view_tree(tables, tree)
+    view = view_stand(tables, stand)
     logs = view_weights(view, narrow)
     weights = np.exp(logs - total) if np.isfinite(total) else np.zeros(len(logs))
     return {number: _leaf_belief(view, number, narrow.get(number), weights) for number in numbers}
 
 
-def _leaf_belief(view: TreeView, number: int, cells: Cells | None, weights: Floats) -> Belief:
+def _leaf_belief(view: View, number: int, cells: Cells | None, weights: Floats) -> Belief:
     variable = view.tables.schema.variables[number]
     lone = is_number(view.tables.schema, variable)
     if cells is None:
@@ -178,7 +178,7 @@ def _leaf_belief(view: TreeView, number: int, cells: Cells | None, weights: Floa
     return Belief(states[None, :], moments[None, :])
 
 
-def leaf_table(view: TreeView, number: int, cells: Cells | None) -> Floats:
+def leaf_table(view: View, number: int, cells: Cells | None) -> Floats:
     """One row per leaf: what a belief of the variable is made of, inside the whole states that `cells` leaves."""
     variable = view.tables.schema.variables[number]
     if is_number(view.tables.schema, variable):
@@ -187,7 +187,7 @@ def leaf_table(view: TreeView, number: int, cells: Cells | None) -> Floats:
     return np.hstack([shares, shares[:, variable.interval] * view.interval_means(number)])
 
 
-def allowed_shares(view: TreeView, number: int, cells: Cells | None) -> Floats:
+def allowed_shares(view: View, number: int, cells: Cells | None) -> Floats:
     """(leaf, state): probabilities, zero for states that a condition on whole states leaves out."""
     shares = view.probabilities(number)
     return shares if cells is None else shares * allowed_states(view.tables.schema.variables[number], cells)
@@ -201,12 +201,12 @@ def allowed_states(variable: Variable, cells: Cells | None) -> Floats:
     return allowed
 
 
-def _tree_row_beliefs(
-    shared: tuple[Tables, Index, Mapping[int, Rows], Mapping[int, Rows]], tree: int
+def _stand_row_beliefs(
+    shared: tuple[Tables, Index, Mapping[int, Rows], Mapping[int, Rows]], stand: int
 ) -> tuple[Floats, dict[int, Floats]]:
-    """Per row its log density in this tree; per variable what the tree believes, given that the row lies in it."""
+    """Per row its log density in this stand; per variable what the stand believes, given that the row lies in it."""
     tables, index, wanted, slot = shared
-    view = view_tree(tables, tree)
+    view = view_stand(tables, stand)
     scales = make_scales(view, index)
     beliefs = {number: leaf_table(view, number, index.narrow.get(number)) for number in wanted}
     total = np.full(index.evidence.n_rows, -np.inf)

@@ -18,7 +18,7 @@ from arf_dask.errors import OptionError
 from arf_dask.evidence import read_evidence
 from arf_dask.forge import BLOCK_ROWS, Sampler
 from arf_dask.progress import Progress
-from arf_dask.query import log_probability, row_tree_logs
+from arf_dask.query import log_probability, row_stand_logs
 from arf_dask.readings import level_token
 from arf_dask.schema import Flags, Schema
 from arf_dask.tables import Tables
@@ -67,7 +67,7 @@ def _complete_rows(
 ) -> pl.DataFrame:
     tables = sampler.tables
     evidence = read_evidence(frame, tables.schema, known)
-    logs = row_tree_logs(tables, evidence, {})
+    logs = row_stand_logs(tables, evidence, {})
     dead = np.isneginf(logs.total())
     if dead.any() and on_impossible == "raise":
         _name_unseen(frame, tables.schema, int(np.flatnonzero(dead)[0]))

@@ -34,28 +34,34 @@ class Shares(NamedTuple):
 
 
 def leaf_probabilities(
-    tables: Tables, tree: int, number: int, around: Surroundings, states: Ints | None = None
+    tables: Tables, stand: int, number: int, around: Surroundings, states: Ints | None = None
 ) -> Floats:
-    """The smoothed probability of every (leaf of this tree, state of this variable), or of some states."""
+    """The smoothed probability of every (leaf of this stand, state of this variable), or of some states."""
     variable, histogram = tables.schema.variables[number], tables.histograms[number]
-    counts = leaf_counts(tables, tree, number, states)
+    counts = leaf_counts(tables, stand, number, states)
     low, high = around.boxes.low[:, number], around.boxes.high[:, number]
     share = row_shares(around, number, float(tables.strengths[number]), box_rows(histogram, low, high))
-    result = counts * share.own[:, None]
-    if tables.strengths[number] > 0:
-        result += parent_counts(counts, around) * share.parent[:, None]
-        result += column_counts(variable, histogram, low, high, states) * share.column[:, None]
-    return np.asarray(result)
+    if tables.strengths[number] == 0:
+        return counts * share.own[:, None]
+    # In place: these tables are what most questions wait for.
+    result = parent_counts(counts, around)
+    result *= share.parent[:, None]
+    counts *= share.own[:, None]
+    result += counts
+    column = column_counts(variable, histogram, low, high, states)
+    column *= share.column[:, None]
+    result += column
+    return result
 
 
-def leaf_sums(tables: Tables, tree: int, number: int, around: Surroundings, values: Floats) -> Floats:
-    """(leaf of this tree, column of `values`): the sum over the states of probability times value.
+def leaf_sums(tables: Tables, stand: int, number: int, around: Surroundings, values: Floats) -> Floats:
+    """(leaf of this stand, column of `values`): the sum over the states of probability times value.
 
     The same as a product with `leaf_probabilities`, without making that table.
     """
     variable, histogram, entries = tables.schema.variables[number], tables.histograms[number], tables.entries[number]
-    here, _ = entries.of_leaves(tables.starts[tree], tables.starts[tree + 1])
-    first = entries.first[tables.starts[tree] : tables.starts[tree + 1]] - here.start
+    here, _ = entries.of_leaves(tables.stand_starts[stand], tables.stand_starts[stand + 1])
+    first = entries.first[tables.stand_starts[stand] : tables.stand_starts[stand + 1]] - here.start
     counts = np.add.reduceat(values[entries.state[here]] * entries.rows[here][:, None], first, axis=0)
     low, high = around.boxes.low[:, number], around.boxes.high[:, number]
     share = row_shares(around, number, float(tables.strengths[number]), box_rows(histogram, low, high))
@@ -63,8 +69,9 @@ def leaf_sums(tables: Tables, tree: int, number: int, around: Surroundings, valu
     if tables.strengths[number] > 0:
         result += range_sums(counts, around.first, around.last) * share.parent[:, None]
         by_code = histogram[:, None] * values[states_of_codes(variable)]
-        boxes, which = np.unique(np.stack([low, high + 1]), axis=1, return_inverse=True)
-        result += range_sums(by_code, *boxes)[which.ravel()] * share.column[:, None]
+        boxes, which = np.unique(low.astype(np.int64) * variable.n_codes + high, return_inverse=True)
+        first, last = boxes // variable.n_codes, boxes % variable.n_codes + 1
+        result += range_sums(by_code, first, last)[which] * share.column[:, None]
     return np.asarray(result)
 
 
@@ -89,10 +96,10 @@ def range_sums(values: Floats, first: NDArray[np.integer], last: NDArray[np.inte
         values = values[: len(values) // 2 * 2].reshape(-1, 2, values.shape[1]).sum(axis=1)
 
 
-def leaf_counts(tables: Tables, tree: int, number: int, states: Ints | None = None) -> Floats:
-    """Training rows of every (leaf of this tree, state), or of some states."""
+def leaf_counts(tables: Tables, stand: int, number: int, states: Ints | None = None) -> Floats:
+    """Training rows of every (leaf of this stand, state), or of some states."""
     entries, n_states = tables.entries[number], tables.schema.variables[number].n_states
-    start, stop = tables.starts[tree], tables.starts[tree + 1]
+    start, stop = tables.stand_starts[stand], tables.stand_starts[stand + 1]
     here, leaf = entries.of_leaves(start, stop)
     state, rows = entries.state[here], entries.rows[here]
     if states is None:
@@ -110,7 +117,9 @@ def parent_counts(counts: Floats, around: Surroundings) -> Floats:
     """Training rows of every state under each leaf's parent."""
     running = np.zeros((len(counts) + 1, counts.shape[1]))
     np.cumsum(counts, axis=0, out=running[1:])
-    return np.asarray(running[around.last] - running[around.first])
+    under = running.take(around.last, axis=0)
+    under -= running.take(around.first, axis=0)
+    return under
 
 
 def row_shares(around: Surroundings, number: int, strength: float, box: Counts) -> Shares:
@@ -139,14 +148,13 @@ def column_counts(
     low: NDArray[np.integer],
     high: NDArray[np.integer],
     states: Ints | None = None,
-) -> Counts:
+) -> Floats:
     """Rows of every state (or of some) in the whole column, inside the codes low..high. One row per box."""
     chosen = np.arange(variable.n_states) if states is None else states
-    counts = np.empty((len(low), len(chosen)), dtype=np.int64)
-    # Most leaves of a tree do not split on a variable: for these it is the same everywhere.
-    cut = np.flatnonzero((low > 0) | (high < variable.n_codes - 1))
     whole = np.zeros(1, dtype=np.int64), np.full(1, variable.n_codes - 1)
-    counts[:] = _counts_in_boxes(variable, histogram, *whole, chosen)
+    counts = np.repeat(_counts_in_boxes(variable, histogram, *whole, chosen), len(low), axis=0)
+    # Most leaves do not split on a variable: for these it is the same everywhere.
+    cut = np.flatnonzero((low > 0) | (high < variable.n_codes - 1))
     counts[cut] = _counts_in_boxes(variable, histogram, low[cut], high[cut], chosen)
     return counts
 
@@ -157,10 +165,11 @@ def _counts_in_boxes(
     low: NDArray[np.integer],
     high: NDArray[np.integer],
     states: NDArray[np.integer],
-) -> Counts:
+) -> Floats:
     codes = variable.code_low[states]
-    inside = (codes[None, :] >= low[:, None]) & (codes[None, :] <= high[:, None])
-    counts = inside * histogram[codes]
+    counts = np.repeat(histogram[codes][None, :].astype(np.float64), len(low), axis=0)
+    counts *= codes[None, :] >= low[:, None]
+    counts *= codes[None, :] <= high[:, None]
     if variable.interval[states].any():
         between = np.where(variable.interval[states_of_codes(variable)], histogram, 0)
         below = np.concatenate([[0], np.cumsum(between)])
@@ -168,4 +177,4 @@ def _counts_in_boxes(
             first = np.maximum(low, variable.code_low[states[place]])
             last = np.maximum(np.minimum(high, variable.code_high[states[place]]) + 1, first)
             counts[:, place] = below[last] - below[first]
-    return np.asarray(counts)
+    return counts

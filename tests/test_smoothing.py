@@ -152,7 +152,7 @@ def fixture_model():
 
 
 def each(model):
-    for tree in range(len(model.trees)):
+    for tree in range(len(model.stands) - 1):
         around = model.surroundings(tree)
         for number, variable in enumerate(model.schema.variables):
             yield leaf_probabilities(model, tree, number, around), variable, around, number
@@ -173,7 +173,7 @@ def test_nothing_outside_its_box_has_probability(model):
 
 
 def test_whatever_a_leaf_has_seen_has_probability(model):
-    for tree in range(len(model.trees)):
+    for tree in range(len(model.stands) - 1):
         around = model.surroundings(tree)
         for number in range(len(model.schema.variables)):
             found = leaf_probabilities(model, tree, number, around)
@@ -182,7 +182,7 @@ def test_whatever_a_leaf_has_seen_has_probability(model):
 
 def test_some_states_and_sums_over_all_of_them_are_those_of_the_whole_table(model):
     rng = np.random.default_rng(0)
-    for tree in range(len(model.trees)):
+    for tree in range(len(model.stands) - 1):
         around = model.surroundings(tree)
         for number, variable in enumerate(model.schema.variables):
             found = leaf_probabilities(model, tree, number, around)
