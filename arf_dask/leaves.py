@@ -1,4 +1,4 @@
-"""What the leaves of a stand of trees say about one variable: probabilities of its states, and the normals of its intervals."""
+"""What the leaves of a stand of trees say about a variable: probabilities of states, and normals of intervals."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from arf_dask.axis import Axis
 from arf_dask.conditions import Piece
@@ -99,7 +100,7 @@ class View:
             self._curves[number] = np.stack([mu, sigma, lower, upper, peak], axis=-1).reshape(-1, 5)
         return self._curves[number]
 
-    def log_density_at(self, number: int, leaf: Ints, state: Ints, places: Floats) -> Floats:
+    def log_density_at(self, number: int, leaf: NDArray[np.integer], state: Ints, places: Floats) -> Floats:
         """The log density (mass on a grid) of numbers inside an interval state, one per (leaf, state, place)."""
         variable = self.tables.schema.variables[number]
         at = leaf * np.int64(variable.n_states - variable.first_interval) + (state - variable.first_interval)

@@ -75,6 +75,7 @@ class Scale(NamedTuple):
 
     table: Floats  # (leaf, slot): probabilities
     free: Floats | None  # per leaf: log probability of the condition, for rows that know nothing
+    intervals: Floats  # (leaf, interval state): log probabilities, where rows have numbers in intervals
     density: Floats | None  # (leaf, number): log densities, where few numbers are asked of many rows
 
 
@@ -128,7 +129,9 @@ def make_scales(view: View, index: Index) -> list[Scale]:
         free = None
         if cells is not None and (slots.of_row == slots.n_slots - 2).any():
             free = log_sum(view.log_masses(number, cells))
-        scales.append(Scale(_slot_table(view, number, slots, cells), free, _number_table(view, number, index)))
+        intervals = _log_intervals(view, number) if slots.interval is not None else np.empty(0)
+        density = _number_table(view, number, index, intervals)
+        scales.append(Scale(_slot_table(view, number, slots, cells), free, intervals, density))
     return scales
 
 
@@ -276,7 +279,7 @@ def _group_sums(view: View, number: int, groups: Ints, cells: Cells | None) -> F
     return sums
 
 
-def _number_table(view: View, number: int, index: Index) -> Floats | None:
+def _number_table(view: View, number: int, index: Index, intervals: Floats) -> Floats | None:
     """(leaf, number): log probabilities of numbers inside their intervals, where that is less work than by pairs."""
     slots = index.slots[number]
     _, interval, places = slots.distinct
@@ -286,18 +289,22 @@ def _number_table(view: View, number: int, index: Index) -> Floats | None:
     leaf = np.repeat(np.arange(view.n_leaves), n)
     state, at = np.tile(interval, view.n_leaves), np.tile(places, view.n_leaves)
     table = np.full((view.n_leaves, n + 1), -np.inf)
-    table[:, :n] = _log_interval(view, number, leaf, state, at).reshape(view.n_leaves, n)
+    table[:, :n] = _log_places(view, number, intervals, leaf, state, at).reshape(view.n_leaves, n)
     return table
 
 
-def _log_interval(view: View, number: int, leaf: NDArray[np.int64], state: Ints, places: Floats) -> Floats:
-    """The log of probability times density of numbers inside their interval states."""
-    variable = view.tables.schema.variables[number]
-    intervals = np.flatnonzero(variable.interval).astype(np.int32)
-    chance = view.shares_of(number, intervals).ravel()
-    at = leaf * len(intervals) + (state - variable.first_interval)
+def _log_intervals(view: View, number: int) -> Floats:
+    states = np.flatnonzero(view.tables.schema.variables[number].interval).astype(np.int32)
     with np.errstate(divide="ignore"):
-        return np.asarray(np.log(chance)[at] + view.log_density_at(number, leaf, state, places))
+        return np.asarray(np.log(view.shares_of(number, states)))
+
+
+def _log_places(
+    view: View, number: int, intervals: Floats, leaf: NDArray[np.int64], state: Ints, places: Floats
+) -> Floats:
+    """The log of probability times density of numbers inside their interval states."""
+    at = leaf * intervals.shape[1] + (state - view.tables.schema.variables[number].first_interval)
+    return np.asarray(intervals.ravel().take(at) + view.log_density_at(number, leaf, state, places))
 
 
 def _add_intervals(
@@ -312,7 +319,8 @@ def _add_intervals(
     else:
         state = slots.interval[pairs.row]
         rows = np.flatnonzero(state >= 0)
-        found = _log_interval(view, number, pairs.leaf[rows], state[rows], slots.places[pairs.row[rows]])
+        places = slots.places[pairs.row[rows]]
+        found = _log_places(view, number, scale.intervals, pairs.leaf[rows], state[rows], places)
     point = chance[rows]
     # Beside a spike, what underflows is nothing; alone it is all there is.
     alone = point == 0

@@ -169,9 +169,9 @@ def _leaf_belief(view: View, number: int, cells: Cells | None, weights: Floats) 
     top = log_sum(logs)
     shares = np.exp(logs - np.where(np.isfinite(top), top, 0.0)[:, None])
     live = np.flatnonzero(weights > 0)
-    states = np.bincount(cells.state, weights[live] @ shares[live], variable.n_states)
+    states = np.bincount(cells.state, weights[live] @ shares[live], variable.n_states).astype(np.float64)
     means = np.einsum("l,lc,lc->c", weights[live], shares[live], view.means(number, cells)[live])
-    moments = np.bincount(cells.state, means, variable.n_states)[variable.interval]
+    moments = np.bincount(cells.state, means, variable.n_states).astype(np.float64)[variable.interval]
     if lone:
         values = view.number_values(number)
         return Belief((states @ values[:, :1])[None, :], (states @ values[:, 1:] + moments.sum())[None, :])

@@ -17,12 +17,14 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.sparse import csr_array
 
 from arf_dask.encode import states_of_codes
 from arf_dask.schema import Floats, Ints, Variable
 from arf_dask.tables import Counts, Surroundings, Tables
 
 STRENGTH = 2.0
+LARGE_FAMILIES = 64  # leaves under the parents of leaves, on average, beyond which they are summed in another way
 
 
 class Shares(NamedTuple):
@@ -38,19 +40,22 @@ def leaf_probabilities(
 ) -> Floats:
     """The smoothed probability of every (leaf of this stand, state of this variable), or of some states."""
     variable, histogram = tables.schema.variables[number], tables.histograms[number]
-    counts = leaf_counts(tables, stand, number, states)
+    chosen = np.arange(variable.n_states) if states is None else states
     low, high = around.boxes.low[:, number], around.boxes.high[:, number]
     share = row_shares(around, number, float(tables.strengths[number]), box_rows(histogram, low, high))
-    if tables.strengths[number] == 0:
-        return counts * share.own[:, None]
-    # In place: these tables are what most questions wait for.
-    result = parent_counts(counts, around)
-    result *= share.parent[:, None]
-    counts *= share.own[:, None]
-    result += counts
-    column = column_counts(variable, histogram, low, high, states)
-    column *= share.column[:, None]
-    result += column
+    result = column_counts(variable, histogram, low, high, chosen)
+    result *= share.column[:, None]
+    seen = family_counts(leaf_counts(tables, stand, number), around, share)
+    # Most leaves have seen few of the states: only these are added.
+    place = np.full(variable.n_states, -1)
+    place[chosen] = np.arange(len(chosen))
+    at, leaf = place[seen.indices], np.repeat(np.arange(len(result)), np.diff(seen.indptr))
+    if len(chosen) < variable.n_states:
+        mine = np.flatnonzero(at >= 0)
+        at, leaf, data = at[mine], leaf[mine], seen.data[mine]
+    else:
+        data = seen.data
+    result.ravel()[leaf * len(chosen) + at] += data
     return result
 
 
@@ -59,20 +64,14 @@ def leaf_sums(tables: Tables, stand: int, number: int, around: Surroundings, val
 
     The same as a product with `leaf_probabilities`, without making that table.
     """
-    variable, histogram, entries = tables.schema.variables[number], tables.histograms[number], tables.entries[number]
-    here, _ = entries.of_leaves(tables.stand_starts[stand], tables.stand_starts[stand + 1])
-    first = entries.first[tables.stand_starts[stand] : tables.stand_starts[stand + 1]] - here.start
-    counts = np.add.reduceat(values[entries.state[here]] * entries.rows[here][:, None], first, axis=0)
+    variable, histogram = tables.schema.variables[number], tables.histograms[number]
     low, high = around.boxes.low[:, number], around.boxes.high[:, number]
     share = row_shares(around, number, float(tables.strengths[number]), box_rows(histogram, low, high))
-    result = counts * share.own[:, None]
-    if tables.strengths[number] > 0:
-        result += range_sums(counts, around.first, around.last) * share.parent[:, None]
-        by_code = histogram[:, None] * values[states_of_codes(variable)]
-        boxes, which = np.unique(low.astype(np.int64) * variable.n_codes + high, return_inverse=True)
-        first, last = boxes // variable.n_codes, boxes % variable.n_codes + 1
-        result += range_sums(by_code, first, last)[which] * share.column[:, None]
-    return np.asarray(result)
+    result = family_sums(leaf_counts(tables, stand, number) @ values, around, share)
+    by_code = histogram[:, None] * values[states_of_codes(variable)]
+    boxes, which = np.unique(low.astype(np.int64) * variable.n_codes + high, return_inverse=True)
+    inside = range_sums(by_code, boxes // variable.n_codes, boxes % variable.n_codes + 1)
+    return np.asarray(result + inside[which] * share.column[:, None])
 
 
 def range_sums(values: Floats, first: NDArray[np.integer], last: NDArray[np.integer]) -> Floats:
@@ -96,30 +95,44 @@ def range_sums(values: Floats, first: NDArray[np.integer], last: NDArray[np.inte
         values = values[: len(values) // 2 * 2].reshape(-1, 2, values.shape[1]).sum(axis=1)
 
 
-def leaf_counts(tables: Tables, stand: int, number: int, states: Ints | None = None) -> Floats:
-    """Training rows of every (leaf of this stand, state), or of some states."""
-    entries, n_states = tables.entries[number], tables.schema.variables[number].n_states
-    start, stop = tables.stand_starts[stand], tables.stand_starts[stand + 1]
-    here, leaf = entries.of_leaves(start, stop)
-    state, rows = entries.state[here], entries.rows[here]
-    if states is None:
-        counts = np.zeros((stop - start, n_states))
-        counts[leaf, state] = rows
-        return counts
-    place = np.full(n_states, len(states))  # states nobody asked for share the last column
-    place[states] = np.arange(len(states))
-    counts = np.zeros((stop - start, len(states) + 1))
-    counts[leaf, place[state]] = rows
-    return counts[:, :-1]
+def leaf_counts(tables: Tables, stand: int, number: int) -> csr_array:
+    """Training rows of every (leaf of this stand, state)."""
+    entries = tables.entries[number]
+    first = entries.first[tables.stand_starts[stand] : tables.stand_starts[stand + 1] + 1]
+    here = slice(int(first[0]), int(first[-1]))
+    shape = (len(first) - 1, tables.schema.variables[number].n_states)
+    counts = entries.rows[here].astype(np.float64)
+    return csr_array((counts, entries.state[here].astype(np.int32), (first - first[0]).astype(np.int32)), shape=shape)
 
 
-def parent_counts(counts: Floats, around: Surroundings) -> Floats:
-    """Training rows of every state under each leaf's parent."""
-    running = np.zeros((len(counts) + 1, counts.shape[1]))
-    np.cumsum(counts, axis=0, out=running[1:])
-    under = running.take(around.last, axis=0)
-    under -= running.take(around.first, axis=0)
-    return under
+def family_counts(counts: csr_array, around: Surroundings, share: Shares) -> csr_array:
+    """Rows of leaves and of their parents, each counted as its share says: what the column is added to."""
+    family = _family(around, share)
+    return csr_array(family_sums(counts.toarray(), around, share)) if family is None else family @ counts
+
+
+def family_sums(sums: Floats, around: Surroundings, share: Shares) -> Floats:
+    """The same of a dense table, one row per leaf."""
+    family = _family(around, share)
+    if family is not None:
+        return np.asarray(family @ sums)
+    under = range_sums(sums, around.first, around.last)
+    return np.asarray(sums * share.own[:, None] + under * share.parent[:, None])
+
+
+def _family(around: Surroundings, share: Shares) -> csr_array | None:
+    """(leaf, leaf): what a row of the second counts for in the first. None where parents have too many leaves."""
+    n = len(around.rows)
+    alone = share.parent == 0
+    first = np.where(alone, np.arange(n), around.first)
+    sizes = np.where(alone, 1, around.last - around.first).astype(np.int64)
+    if sizes.sum() > LARGE_FAMILIES * n:
+        return None
+    ends = np.cumsum(sizes)
+    member = np.arange(ends[-1]) - np.repeat(ends - sizes - first, sizes)
+    weight = np.repeat(share.parent, sizes)
+    weight[ends - sizes + np.arange(n) - first] += share.own
+    return csr_array((weight, member.astype(np.int32), np.append(0, ends).astype(np.int32)), shape=(n, n))
 
 
 def row_shares(around: Surroundings, number: int, strength: float, box: Counts) -> Shares:
@@ -147,15 +160,15 @@ def column_counts(
     histogram: Counts,
     low: NDArray[np.integer],
     high: NDArray[np.integer],
-    states: Ints | None = None,
+    states: NDArray[np.integer],
 ) -> Floats:
-    """Rows of every state (or of some) in the whole column, inside the codes low..high. One row per box."""
-    chosen = np.arange(variable.n_states) if states is None else states
+    """Rows of some states in the whole column, inside the codes low..high. One row per box."""
     whole = np.zeros(1, dtype=np.int64), np.full(1, variable.n_codes - 1)
-    counts = np.repeat(_counts_in_boxes(variable, histogram, *whole, chosen), len(low), axis=0)
+    counts = np.repeat(_counts_in_boxes(variable, histogram, *whole, states), len(low), axis=0)
     # Most leaves do not split on a variable: for these it is the same everywhere.
     cut = np.flatnonzero((low > 0) | (high < variable.n_codes - 1))
-    counts[cut] = _counts_in_boxes(variable, histogram, low[cut], high[cut], chosen)
+    if len(cut):
+        counts[cut] = _counts_in_boxes(variable, histogram, low[cut], high[cut], states)
     return counts
 
 
@@ -167,9 +180,9 @@ def _counts_in_boxes(
     states: NDArray[np.integer],
 ) -> Floats:
     codes = variable.code_low[states]
-    counts = np.repeat(histogram[codes][None, :].astype(np.float64), len(low), axis=0)
-    counts *= codes[None, :] >= low[:, None]
-    counts *= codes[None, :] <= high[:, None]
+    inside = codes[None, :] >= low[:, None]
+    inside &= codes[None, :] <= high[:, None]
+    counts = inside * histogram[codes].astype(np.float64)
     if variable.interval[states].any():
         between = np.where(variable.interval[states_of_codes(variable)], histogram, 0)
         below = np.concatenate([[0], np.cumsum(between)])

@@ -28,7 +28,7 @@ EDGES = {
     "sklearn": {"forest"},
     "dask": {"cluster", "frames"},
     "distributed": {"cluster"},
-    "scipy": {"marginals", "matching", "query"},
+    "scipy": {"marginals", "matching", "smoothing", "query"},
     "pickle": set(),
     "cPickle": set(),
     "marshal": set(),
