@@ -126,6 +126,9 @@ def make_scales(view: View, index: Index) -> list[Scale]:
     scales = []
     for number, slots in enumerate(index.slots):
         cells = index.narrow.get(number)
+        if cells is None and not index.evidence.known[number]:
+            scales.append(Scale(np.ones((view.n_leaves, 2)), None, np.empty(0), None))  # never looked at but by beliefs
+            continue
         free = None
         if cells is not None and (slots.of_row == slots.n_slots - 2).any():
             free = log_sum(view.log_masses(number, cells))
@@ -258,7 +261,8 @@ def _in_cells(part: Known, entry: Ints, cells: Cells | None) -> Flags:
 def _slot_table(view: View, number: int, slots: Slots, cells: Cells | None) -> Floats:
     table = np.empty((view.n_leaves, slots.n_slots))
     at = len(slots.states)
-    table[:, :at] = view.shares_of(number, slots.states)
+    if at:
+        table[:, :at] = view.shares_of(number, slots.states)
     for groups in slots.groups:
         table[:, at : at + n_groups(groups)] = _group_sums(view, number, groups, cells)
         at += n_groups(groups)

@@ -45,17 +45,10 @@ def leaf_probabilities(
     share = row_shares(around, number, float(tables.strengths[number]), box_rows(histogram, low, high))
     result = column_counts(variable, histogram, low, high, chosen)
     result *= share.column[:, None]
-    seen = family_counts(leaf_counts(tables, stand, number), around, share)
     # Most leaves have seen few of the states: only these are added.
-    place = np.full(variable.n_states, -1)
-    place[chosen] = np.arange(len(chosen))
-    at, leaf = place[seen.indices], np.repeat(np.arange(len(result)), np.diff(seen.indptr))
-    if len(chosen) < variable.n_states:
-        mine = np.flatnonzero(at >= 0)
-        at, leaf, data = at[mine], leaf[mine], seen.data[mine]
-    else:
-        data = seen.data
-    result.ravel()[leaf * len(chosen) + at] += data
+    seen = family_counts(leaf_counts(tables, stand, number, states), around, share)
+    row = np.arange(0, result.size, len(chosen)) if len(chosen) else np.zeros(len(result), dtype=np.int64)
+    result.reshape(-1)[np.repeat(row, np.diff(seen.indptr)) + seen.indices] += seen.data
     return result
 
 
@@ -95,14 +88,19 @@ def range_sums(values: Floats, first: NDArray[np.integer], last: NDArray[np.inte
         values = values[: len(values) // 2 * 2].reshape(-1, 2, values.shape[1]).sum(axis=1)
 
 
-def leaf_counts(tables: Tables, stand: int, number: int) -> csr_array:
-    """Training rows of every (leaf of this stand, state)."""
-    entries = tables.entries[number]
+def leaf_counts(tables: Tables, stand: int, number: int, states: Ints | None = None) -> csr_array:
+    """Training rows of every (leaf of this stand, state), or of some states."""
+    entries, n_states = tables.entries[number], tables.schema.variables[number].n_states
     first = entries.first[tables.stand_starts[stand] : tables.stand_starts[stand + 1] + 1]
     here = slice(int(first[0]), int(first[-1]))
-    shape = (len(first) - 1, tables.schema.variables[number].n_states)
-    counts = entries.rows[here].astype(np.float64)
-    return csr_array((counts, entries.state[here].astype(np.int32), (first - first[0]).astype(np.int32)), shape=shape)
+    state, rows, first = entries.state[here], entries.rows[here], first - first[0]
+    if states is not None:
+        place = np.full(n_states, -1, dtype=np.int32)
+        place[states] = np.arange(len(states))
+        mine = np.flatnonzero(place[state] >= 0)
+        state, rows, first = place[state[mine]], rows[mine], np.searchsorted(mine, first)
+    shape = (len(first) - 1, n_states if states is None else len(states))
+    return csr_array((rows.astype(np.float64), state.astype(np.int32), first.astype(np.int32)), shape=shape)
 
 
 def family_counts(counts: csr_array, around: Surroundings, share: Shares) -> csr_array:
@@ -182,7 +180,7 @@ def _counts_in_boxes(
     codes = variable.code_low[states]
     inside = codes[None, :] >= low[:, None]
     inside &= codes[None, :] <= high[:, None]
-    counts = inside * histogram[codes].astype(np.float64)
+    counts = np.asarray(inside * histogram[codes].astype(np.float64))
     if variable.interval[states].any():
         between = np.where(variable.interval[states_of_codes(variable)], histogram, 0)
         below = np.concatenate([[0], np.cumsum(between)])
