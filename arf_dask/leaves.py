@@ -86,11 +86,14 @@ class View:
             self._weights[number] = np.where(normals.upper > normals.lower, weights, np.inf)
         return self._weights[number]
 
-    def shares_of(self, number: int, states: Ints) -> Floats:
-        """(leaf, state), for some states: no more is worked out than is kept or asked for."""
+    def shares_of(self, number: int, states: Ints, *, in_box: bool = False) -> Floats:
+        """(leaf, state), for some states: no more is worked out than is kept or asked for.
+
+        With `in_box`, nobody will look at points outside a leaf's box.
+        """
         if self.keep or number in self._probabilities:
-            return self.probabilities(number)[:, states]
-        return leaf_probabilities(self.tables, self.stand, number, self.around, states)
+            return self.probabilities(number).take(states, axis=1)
+        return leaf_probabilities(self.tables, self.stand, number, self.around, states, in_box=in_box)
 
     def curves(self, number: int) -> Floats:
         """(leaf and interval state, what `log_density_at` needs): mu, sigma, lower, upper, log density at mu."""

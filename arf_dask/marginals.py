@@ -268,8 +268,11 @@ def _log_weight(low: Array, high: Array, mu: Array, sigma: Array) -> Array:
         width = (high - low) / scale
         near, far, _ = _towards_tail((low - mu) / scale, (high - mu) / scale)
         narrow = width * np.maximum(far, 1.0) < _NARROW
-        weight = np.where(narrow, _log_narrow(near, width), _log_wide(near, far, width))
-        return np.where(uniform, np.log(high - low), weight)
+        if narrow.all():
+            weight = _log_narrow(near, width)
+        else:
+            weight = np.where(narrow, _log_narrow(near, width), _log_wide(near, far, width))
+        return np.where(uniform, np.log(high - low), weight) if uniform.any() else weight
 
 
 def _log_narrow(near: Array, width: Array) -> Array:

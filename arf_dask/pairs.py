@@ -262,7 +262,8 @@ def _slot_table(view: View, number: int, slots: Slots, cells: Cells | None) -> F
     table = np.empty((view.n_leaves, slots.n_slots))
     at = len(slots.states)
     if at:
-        table[:, :at] = view.shares_of(number, slots.states)
+        # Pairs are of rows and leaves whose boxes hold what the rows know.
+        table[:, :at] = view.shares_of(number, slots.states, in_box=True)
     for groups in slots.groups:
         table[:, at : at + n_groups(groups)] = _group_sums(view, number, groups, cells)
         at += n_groups(groups)

@@ -36,15 +36,27 @@ class Shares(NamedTuple):
 
 
 def leaf_probabilities(
-    tables: Tables, stand: int, number: int, around: Surroundings, states: Ints | None = None
+    tables: Tables,
+    stand: int,
+    number: int,
+    around: Surroundings,
+    states: Ints | None = None,
+    *,
+    in_box: bool = False,
 ) -> Floats:
-    """The smoothed probability of every (leaf of this stand, state of this variable), or of some states."""
+    """The smoothed probability of every (leaf of this stand, state of this variable), or of some states.
+
+    With `in_box`, nobody will look at points outside a leaf's box: they need not be zero.
+    """
     variable, histogram = tables.schema.variables[number], tables.histograms[number]
     chosen = np.arange(variable.n_states) if states is None else states
     low, high = around.boxes.low[:, number], around.boxes.high[:, number]
     share = row_shares(around, number, float(tables.strengths[number]), box_rows(histogram, low, high))
-    result = column_counts(variable, histogram, low, high, chosen)
-    result *= share.column[:, None]
+    if in_box and not variable.interval[chosen].any():
+        result = np.multiply.outer(share.column, histogram[variable.code_low[chosen]].astype(np.float64))
+    else:
+        result = column_counts(variable, histogram, low, high, chosen)
+        result *= share.column[:, None]
     # Most leaves have seen few of the states: only these are added.
     seen = family_counts(leaf_counts(tables, stand, number, states), around, share)
     row = np.arange(0, result.size, len(chosen)) if len(chosen) else np.zeros(len(result), dtype=np.int64)
