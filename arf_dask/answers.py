@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import polars as pl
 
-from arf_dask.axis import nameless
+from arf_dask.axis import FLOATS, nameless
 from arf_dask.cluster import Threads
 from arf_dask.conditions import Piece, Span, parse
 from arf_dask.density import condition_evidence, condition_frame, impossible
@@ -164,8 +164,9 @@ def _temporal(physical: list[int], column: Column) -> pl.Series:
 
 
 def _fill(value: pl.Series, fixed: pl.Series) -> pl.Series:
-    known = nameless(fixed).is_not_null()
-    return nameless(fixed).cast(value.dtype).zip_with(known, nameless(value)).alias(value.name)
+    told = nameless(fixed).cast(value.dtype)
+    told = told.fill_nan(None) if value.dtype in FLOATS else told  # no number: no mean
+    return told.zip_with(told.is_not_null(), nameless(value)).alias(value.name)
 
 
 def _level_table(tables: Tables, names: list[str], asked: Asked, rows: bool) -> pl.DataFrame:
