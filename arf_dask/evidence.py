@@ -107,14 +107,18 @@ def _patterns(flags: list[Flags], n: int) -> tuple[NDArray[np.int8], list[list[i
         return pattern, []
     if all(flag.all() for flag in flags) and n:
         return np.zeros(n, dtype=np.int8), [list(range(len(flags)))]
-    sets, of_row = np.unique(np.packbits(np.stack(flags, axis=1), axis=1), axis=0, return_inverse=True)
-    several = np.unpackbits(sets, axis=1, count=len(flags)).astype(bool)
-    chosen: list[list[int]] = []
-    for number, some in enumerate(several):
-        if some.any():
-            pattern[of_row.ravel() == number] = len(chosen)
-            chosen.append([int(i) for i in np.flatnonzero(some)])
-    return pattern, chosen
+    of_row = np.zeros(n, dtype=np.int64)
+    chosen: list[list[int]] = [[]]
+    for member, flag in enumerate(flags):
+        # Sets of one more member, renumbered as they are found: few of all that could be.
+        key = 2 * of_row + flag
+        found = np.flatnonzero(np.bincount(key))
+        of_row = np.searchsorted(found, key)
+        chosen = [[*chosen[one // 2], member] if one % 2 else chosen[one // 2] for one in found.tolist()]
+    some = [number for number, members in enumerate(chosen) if members]
+    new = np.full(len(chosen), -1, dtype=np.int8)
+    new[some] = np.arange(len(some))
+    return new[of_row], [chosen[number] for number in some]
 
 
 def _known(frame: pl.DataFrame, schema: Schema, number: int, members: list[int]) -> tuple[Known, tuple[Ints, Ints]]:

@@ -22,6 +22,7 @@ from arf_dask.tables import STAND_LEAVES, Tables
 PAIRS = 500_000  # pairs of one stand held at a time, at most (or those of one row)
 BATCH_ROWS = 16_384  # fewer than 2**16
 FACTORS = 8  # probabilities multiplied before a logarithm is taken; none is below 1e-30
+TABLE_SAVES = 2  # leaves per tree that a row may lie in, or so
 WORD = 64
 
 Bits = NDArray[np.uint64]
@@ -34,6 +35,15 @@ class Pairs(NamedTuple):
     leaf: NDArray[np.int64]
 
 
+class Numbers(NamedTuple):
+    """Numbers of rows inside intervals, every distinct one once."""
+
+    of_row: Ints  # which of them; one more: none
+    interval: Ints  # the state
+    places: Floats
+    rows: NDArray[np.int64]  # that have it
+
+
 class Slots(NamedTuple):
     """What rows know of one variable, every distinct thing once.
 
@@ -44,9 +54,7 @@ class Slots(NamedTuple):
     of_row: Ints
     states: Ints
     groups: list[Ints]  # per set of members that gives groups: per state, its group
-    interval: Ints | None  # per row: the interval its number lies in, -1: none
-    places: Floats  # per row, where there are intervals
-    distinct: tuple[Ints, Ints, Floats]  # per row: which of the numbers that follow (last: none); intervals; places
+    numbers: Numbers  # inside intervals
 
     @property
     def n_slots(self) -> int:
@@ -76,7 +84,8 @@ class Scale(NamedTuple):
     table: Floats  # (leaf, slot): probabilities
     free: Floats | None  # per leaf: log probability of the condition, for rows that know nothing
     intervals: Floats  # (leaf, interval state): log probabilities, where rows have numbers in intervals
-    density: Floats | None  # (leaf, number): log densities, where few numbers are asked of many rows
+    density: Floats  # (leaf, number): log densities of numbers that many rows have
+    columns: Ints  # per distinct number: its column there, -1: none
 
 
 def make_index(tables: Tables, evidence: Evidence, narrow: Mapping[int, Cells], *, unknown_only: bool = False) -> Index:
@@ -127,14 +136,15 @@ def make_scales(view: View, index: Index) -> list[Scale]:
     for number, slots in enumerate(index.slots):
         cells = index.narrow.get(number)
         if cells is None and not index.evidence.known[number]:
-            scales.append(Scale(np.ones((view.n_leaves, 2)), None, np.empty(0), None))  # never looked at but by beliefs
+            # Nobody looks at it but beliefs.
+            scales.append(Scale(np.ones((view.n_leaves, 2)), None, np.empty(0), np.empty(0), slots.numbers.interval))
             continue
         free = None
         if cells is not None and (slots.of_row == slots.n_slots - 2).any():
             free = log_sum(view.log_masses(number, cells))
-        intervals = _log_intervals(view, number) if slots.interval is not None else np.empty(0)
-        density = _number_table(view, number, index, intervals)
-        scales.append(Scale(_slot_table(view, number, slots, cells), free, intervals, density))
+        intervals = _log_intervals(view, number) if len(slots.numbers.places) else np.empty(0)
+        table = _slot_table(view, number, slots, cells)
+        scales.append(Scale(table, free, intervals, *_number_table(view, number, slots.numbers, intervals)))
     return scales
 
 
@@ -147,7 +157,7 @@ def log_weights(view: View, index: Index, scales: list[Scale], pairs: Pairs) -> 
             continue
         slot = slots.of_row[pairs.row]
         chance = scale.table.ravel().take(pairs.leaf * scale.table.shape[1] + slot)
-        if slots.interval is not None:
+        if len(slots.numbers.places):
             _add_intervals(view, number, slots, scale, pairs, chance, logs)
         if scale.free is not None:
             free = np.flatnonzero(slot == slots.n_slots - 2)
@@ -232,17 +242,19 @@ def _slots(evidence: Evidence, number: int, n_states: int, cells: Cells | None) 
     of_row = slot[state]
     of_row[certain] = len(used) + first - n_states
     if interval is None or places is None or not (interval >= 0).any():
-        nothing = np.empty(0, dtype=np.int32), np.empty(0, dtype=np.int32), np.empty(0)
-        return Slots(of_row, used.astype(np.int32), groups, None, np.empty(0), nothing)
-    return Slots(of_row, used.astype(np.int32), groups, interval, places, _distinct(interval, places))
+        nothing = np.empty(0, dtype=np.int32)
+        numbers = Numbers(nothing, nothing, np.empty(0), np.empty(0, dtype=np.int64))
+    else:
+        numbers = _numbers(interval, places)
+    return Slots(of_row, used.astype(np.int32), groups, numbers)
 
 
-def _distinct(interval: Ints, places: Floats) -> tuple[Ints, Ints, Floats]:
+def _numbers(interval: Ints, places: Floats) -> Numbers:
     inside = np.flatnonzero(interval >= 0)
-    values, first, which = np.unique(places[inside], return_index=True, return_inverse=True)
+    values, first, which, rows = np.unique(places[inside], return_index=True, return_inverse=True, return_counts=True)
     of_row = np.full(len(interval), len(values), dtype=np.int32)
     of_row[inside] = which
-    return of_row, interval[inside[first]], values
+    return Numbers(of_row, interval[inside[first]], values, rows)
 
 
 def _in_cells(part: Known, entry: Ints, cells: Cells | None) -> Flags:
@@ -284,18 +296,19 @@ def _group_sums(view: View, number: int, groups: Ints, cells: Cells | None) -> F
     return sums
 
 
-def _number_table(view: View, number: int, index: Index, intervals: Floats) -> Floats | None:
-    """(leaf, number): log probabilities of numbers inside their intervals, where that is less work than by pairs."""
-    slots = index.slots[number]
-    _, interval, places = slots.distinct
-    if slots.interval is None or len(places) * view.n_leaves > index.evidence.n_rows * view.n_trees:
-        return None
-    n = len(places)
-    leaf = np.repeat(np.arange(view.n_leaves), n)
-    state, at = np.tile(interval, view.n_leaves), np.tile(places, view.n_leaves)
-    table = np.full((view.n_leaves, n + 1), -np.inf)
-    table[:, :n] = _log_places(view, number, intervals, leaf, state, at).reshape(view.n_leaves, n)
-    return table
+def _number_table(view: View, number: int, numbers: Numbers, intervals: Floats) -> tuple[Floats, Ints]:
+    """(leaf, number): log probabilities of numbers that many rows have; and the column of every number in it.
+
+    Where rows are so many, a table is less work than a look at every pair.
+    """
+    often = np.flatnonzero(numbers.rows * view.n_trees * TABLE_SAVES >= view.n_leaves)
+    columns = np.full(len(numbers.places), -1, dtype=np.int32)
+    columns[often] = np.arange(len(often))
+    if not len(often):
+        return np.empty((view.n_leaves, 0)), columns
+    leaf = np.repeat(np.arange(view.n_leaves), len(often))
+    state, at = np.tile(numbers.interval[often], view.n_leaves), np.tile(numbers.places[often], view.n_leaves)
+    return _log_places(view, number, intervals, leaf, state, at).reshape(view.n_leaves, len(often)), columns
 
 
 def _log_intervals(view: View, number: int) -> Floats:
@@ -316,16 +329,19 @@ def _add_intervals(
     view: View, number: int, slots: Slots, scale: Scale, pairs: Pairs, chance: Floats, logs: Floats
 ) -> None:
     """Let numbers come from intervals as well as from points: chances are added to, or stand aside for logs."""
-    assert slots.interval is not None
-    if scale.density is not None:
-        every = scale.density.ravel().take(pairs.leaf * scale.density.shape[1] + slots.distinct[0][pairs.row])
-        rows = np.flatnonzero(slots.interval[pairs.row] >= 0)
-        found = every[rows]
-    else:
-        state = slots.interval[pairs.row]
-        rows = np.flatnonzero(state >= 0)
-        places = slots.places[pairs.row[rows]]
-        found = _log_places(view, number, scale.intervals, pairs.leaf[rows], state[rows], places)
+    numbers = slots.numbers
+    which = numbers.of_row[pairs.row]
+    rows = np.flatnonzero(which < len(numbers.places))
+    which, leaf = which[rows], pairs.leaf[rows]
+    column = scale.columns[which]
+    found = np.empty(len(rows))
+    if scale.density.size:
+        found = scale.density.ravel().take(np.maximum(leaf * scale.density.shape[1] + column, 0))
+    rest = np.flatnonzero(column < 0)
+    seldom = which[rest]
+    found[rest] = _log_places(
+        view, number, scale.intervals, leaf[rest], numbers.interval[seldom], numbers.places[seldom]
+    )
     point = chance[rows]
     # Beside a spike, what underflows is nothing; alone it is all there is.
     alone = point == 0
