@@ -93,6 +93,7 @@ def make_index(tables: Tables, evidence: Evidence, narrow: Mapping[int, Cells], 
 
     With `unknown_only`, what a row fully knows of a variable need not lie in `narrow`.
     """
+    _ = tables.boxes  # found once here, not by every thread
     slots, reach = [], {}
     for number, variable in enumerate(tables.schema.variables):
         cells = None if unknown_only else narrow.get(number)
@@ -114,11 +115,11 @@ def find_pairs(view: View, index: Index, rows: Rows | None = None) -> Iterator[P
     trees = tables.trees[tables.stands[stand] : tables.stands[stand + 1]]
     if evidence.exact:
         starts = tables.starts[tables.stands[stand] : tables.stands[stand + 1]] - tables.stand_starts[stand]
-        codes = np.maximum(evidence.low, 0).astype(np.uint32)
         step = max(1, PAIRS // len(trees))
         for at in range(0, len(rows), step):
             here = rows[at : at + step]
-            leaf = [leaf_numbers(tree, codes[here]) + start for tree, start in zip(trees, starts, strict=True)]
+            codes = evidence.low[here].astype(np.uint32)
+            leaf = [leaf_numbers(tree, codes) + start for tree, start in zip(trees, starts, strict=True)]
             yield Pairs(np.repeat(here, len(trees)), np.stack(leaf, axis=1).ravel().astype(np.int64))
     elif view.n_leaves <= STAND_LEAVES or len(trees) > 1:
         sets = {number: _leaf_sets(view.around.boxes, number, reach) for number, reach in index.reach.items()}

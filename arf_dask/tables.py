@@ -18,7 +18,7 @@ from arf_dask.schema import Floats, Schema, Variable
 
 Counts = NDArray[np.int64]
 
-STAND_LEAVES = 2048  # of trees that are asked together
+STAND_LEAVES = 2_048  # of trees that are asked together
 
 
 class Entries(NamedTuple):
