@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import polars as pl
 
-from arf_dask.axis import nameless
+from arf_dask.axis import FLOATS, nameless
 from arf_dask.cluster import Threads
 from arf_dask.conditions import Piece, Span, parse
 from arf_dask.density import condition_evidence, condition_frame, impossible
@@ -16,9 +16,9 @@ from arf_dask.encode import decode_column
 from arf_dask.errors import OptionError, unknown_column
 from arf_dask.evidence import Evidence, Rows
 from arf_dask.frames import is_frame
-from arf_dask.leaves import Cells, all_cells, compile_piece, view_tree
+from arf_dask.leaves import Cells, all_cells, compile_piece, is_number, view_stand
 from arf_dask.marginals import log_weight
-from arf_dask.query import Belief, beliefs, log_probability, row_beliefs, row_log_density, view_weights
+from arf_dask.query import Belief, beliefs, log_probability, row_beliefs, view_weights
 from arf_dask.schema import FIRST_LEVEL, Column, Floats, Schema
 from arf_dask.tables import Tables
 
@@ -59,24 +59,24 @@ def ask(tables: Tables, names: Sequence[str], given: Any) -> Asked:
     numbers = sorted({found[0] for name in names if (found := tables.schema.variable_of(name)) is not None})
     if is_frame(given):
         evidence = condition_evidence(tables, given)
-        totals = row_log_density(tables, evidence)
-        if (dead := np.flatnonzero(np.isneginf(totals))).size:
-            raise impossible(given, int(dead[0]))
         everyone = np.arange(evidence.n_rows)
-        believed = row_beliefs(tables, evidence, totals, dict.fromkeys(numbers, everyone))
-        return Asked(known_states(evidence, believed), condition_frame(given, tables.schema), evidence.n_rows)
+        logs, believed = row_beliefs(tables, evidence, dict.fromkeys(numbers, everyone))
+        if (dead := np.flatnonzero(np.isneginf(logs.total()))).size:
+            raise impossible(given, int(dead[0]))
+        known_states(tables.schema, evidence, believed, dict.fromkeys(numbers, everyone))
+        return Asked(believed, condition_frame(given, tables.schema), evidence.n_rows)
     pieces: list[Piece] = [{}] if given is None else parse(given, tables.schema)
     if np.isneginf(log_probability(tables, pieces)):
         raise impossible(given)
     return Asked(beliefs(tables, pieces, numbers), None, 1)
 
 
-def known_states(
-    evidence: Evidence, found: dict[int, Belief], wanted: Mapping[int, Rows] | None = None
-) -> dict[int, Belief]:
-    """The same, with probability one where a row knows its state: columns read off a line need it."""
+def known_states(schema: Schema, evidence: Evidence, found: Mapping[int, Belief], wanted: Mapping[int, Rows]) -> None:
+    """Set probability one where a row knows its state: columns read off a line need it."""
     for number, belief in found.items():
-        rows = np.arange(evidence.n_rows) if wanted is None else wanted[number]
+        if is_number(schema, schema.variables[number]):
+            continue
+        rows = wanted[number]
         for pattern, part in enumerate(evidence.known[number]):
             if part.groups is not None:
                 continue
@@ -86,7 +86,6 @@ def known_states(
             if part.interval is not None:
                 state = np.where(state >= 0, state, part.interval[entry])
             belief.states[at[state >= 0], state[state >= 0]] = 1.0
-    return found
 
 
 def checked_columns(schema: Schema, columns: Sequence[str] | None) -> list[str]:
@@ -114,13 +113,15 @@ def mean_places(tables: Tables, column: Column, found: tuple[int, int], belief: 
     """Per row: the mean place on the axis, given that there is a number; NaN where there is none."""
     number, member = found
     variable = tables.schema.variables[number]
-    tokens = variable.tokens[:, member]
-    points = (tokens >= FIRST_LEVEL) & (tokens < column.between)
-    at = np.where(points, column.points[np.where(points, tokens - FIRST_LEVEL, 0)] if len(column.points) else 0.0, 0.0)
-    numbers = belief.states[:, tokens >= FIRST_LEVEL].sum(axis=1)
-    total = belief.states[:, points] @ at[points]
-    if member == 0:
-        total = total + belief.moments.sum(axis=1)
+    if is_number(tables.schema, variable):
+        numbers, total = belief.states[:, 0], belief.moments[:, 0]
+    else:
+        tokens = variable.tokens[:, member]
+        points = (tokens >= FIRST_LEVEL) & (tokens < column.between)
+        numbers = belief.states[:, tokens >= FIRST_LEVEL].sum(axis=1)
+        total = belief.states[:, points] @ column.points[tokens[points] - FIRST_LEVEL]
+        if member == 0:
+            total = total + belief.moments.sum(axis=1)
     return np.where(numbers > 0, total / np.where(numbers > 0, numbers, 1.0), np.nan)
 
 
@@ -163,8 +164,9 @@ def _temporal(physical: list[int], column: Column) -> pl.Series:
 
 
 def _fill(value: pl.Series, fixed: pl.Series) -> pl.Series:
-    known = nameless(fixed).is_not_null()
-    return nameless(fixed).cast(value.dtype).zip_with(known, nameless(value)).alias(value.name)
+    told = nameless(fixed).cast(value.dtype)
+    told = told.fill_nan(None) if value.dtype in FLOATS else told  # no number: no mean
+    return told.zip_with(told.is_not_null(), nameless(value)).alias(value.name)
 
 
 def _level_table(tables: Tables, names: list[str], asked: Asked, rows: bool) -> pl.DataFrame:
@@ -243,7 +245,7 @@ def mixture(tables: Tables, name: str, given: Any) -> tuple[Mixture, Column]:
     for piece in pieces:
         narrow = compile_piece(tables, piece)
         shared = tables, narrow, found, total
-        for of_state, fixed, line in Threads().map(_tree_mixture, shared, range(len(tables.trees))):
+        for of_state, fixed, line in Threads().map(_stand_mixture, shared, range(len(tables.stands) - 1)):
             states += of_state
             for place, mass in fixed.items():
                 exact[place] = exact.get(place, 0.0) + mass
@@ -262,12 +264,12 @@ def mixture(tables: Tables, name: str, given: Any) -> tuple[Mixture, Column]:
     return Mixture(0.0, points, masses / numbers, weight / numbers, mu, sigma, lower, upper, whole), column
 
 
-def _tree_mixture(
-    shared: tuple[Tables, dict[int, Cells], tuple[int, int], float], tree: int
+def _stand_mixture(
+    shared: tuple[Tables, dict[int, Cells], tuple[int, int], float], stand: int
 ) -> tuple[Floats, dict[float, float], tuple[Floats, ...]]:
-    """Masses of the states that are points, of single numbers, and the weighed normals of one tree."""
+    """Masses of the states that are points, of single numbers, and the weighed normals of one stand of trees."""
     tables, narrow, (number, member), total = shared
-    view, variable = view_tree(tables, tree), tables.schema.variables[number]
+    view, variable = view_stand(tables, stand), tables.schema.variables[number]
     cells = narrow.get(number, all_cells(variable))
     logs = view.log_masses(number, cells)
     others = view_weights(view, {key: some for key, some in narrow.items() if key != number})

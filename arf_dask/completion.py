@@ -12,10 +12,11 @@ from arf_dask.axis import nameless
 from arf_dask.cluster import Threads
 from arf_dask.conditional import Leaves, draw_cells, pick
 from arf_dask.conditions import Piece
-from arf_dask.evidence import Evidence, Known, find_pairs, forget, into_range, log_weights, row_batches
+from arf_dask.evidence import Evidence, Known, forget, into_range
 from arf_dask.forge import BLOCK_ROWS, Drawn, Sampler, assemble, draw_places, draw_variable
-from arf_dask.leaves import Cells, compile_piece, view_tree
-from arf_dask.query import RowLogs, allowed_shares, row_log_density, row_tree_logs
+from arf_dask.leaves import Cells, compile_piece, view_stand
+from arf_dask.pairs import Index, find_pairs, log_weights, make_index, make_scales, run_starts
+from arf_dask.query import RowLogs, allowed_shares, row_log_density, row_stand_logs
 from arf_dask.schema import Flags, Floats, Ints
 from arf_dask.seeds import Stage, generator
 from arf_dask.tables import Tables
@@ -29,19 +30,20 @@ def draw_leaves(
     """(row, draw): leaves by their weight given what each row knows; 0 for rows that are impossible."""
     totals = logs.total()
     alive = np.isfinite(totals)
-    shares = np.exp(np.stack(logs.by_tree, axis=1)[alive] - totals[alive, None])
-    counts = np.zeros((evidence.n_rows, len(tables.trees)), dtype=np.int64)
-    rng = generator(seed, Stage.GIVEN, len(tables.trees), 0)
+    shares = np.exp(np.stack(logs.by_stand, axis=1)[alive] - totals[alive, None])
+    counts = np.zeros((evidence.n_rows, len(tables.stands) - 1), dtype=np.int64)
+    rng = generator(seed, Stage.GIVEN, len(tables.stands) - 1, 0)
     counts[alive] = rng.multinomial(n, shares / shares.sum(axis=1, keepdims=True))
     leaf = np.zeros((evidence.n_rows, n), dtype=np.int64)
     filled = np.zeros(evidence.n_rows, dtype=np.int64)
-    shared = tables, evidence, counts, seed, compile_piece(tables, piece or {})
-    for tree, (row, found) in enumerate(Threads().map(_tree_leaves, shared, range(len(tables.trees)))):
-        count = counts[:, tree]
+    index = make_index(tables, evidence, compile_piece(tables, piece or {}), unknown_only=True)
+    shared = tables, index, counts, seed
+    for stand, (row, found) in enumerate(Threads().map(_stand_leaves, shared, range(len(tables.stands) - 1))):
+        count = counts[:, stand]
         first = np.cumsum(count) - count
         leaf[row, filled[row] + np.arange(len(row)) - first[row]] = found
         filled += count
-    # Draws came tree by tree: shuffled, so that each of several completions is one of the whole mixture.
+    # Draws came stand by stand: shuffled, so that each of several completions is one of the whole mixture.
     return np.take_along_axis(leaf, np.argsort(rng.random(leaf.shape), axis=1), axis=1)
 
 
@@ -83,13 +85,13 @@ def relax(tables: Tables, evidence: Evidence, logs: RowLogs, piece: Piece | None
     none = np.zeros((len(dead), len(tables.schema.variables)), dtype=bool)
     some = into_range(forget(evidence, dead, none, tables.schema), np.arange(len(dead)), tables.schema)
     some = _give_up(tables, some, piece)
-    again = row_tree_logs(tables, some, piece or {}, unknown_only=True)
-    by_tree = [_replaced(part, dead, new) for part, new in zip(logs.by_tree, again.by_tree, strict=True)]
+    again = row_stand_logs(tables, some, piece or {}, unknown_only=True)
+    by_stand = [_replaced(part, dead, new) for part, new in zip(logs.by_stand, again.by_stand, strict=True)]
     low, high = _replaced(evidence.low, dead, some.low), _replaced(evidence.high, dead, some.high)
     pattern = [_replaced(part, dead, new) for part, new in zip(evidence.pattern, some.pattern, strict=True)]
     possible = _replaced(evidence.possible, dead, some.possible)
     merged = Evidence(evidence.n_rows, low, high, some.known, pattern, evidence.entry, False, possible)
-    return merged, RowLogs(by_tree)
+    return merged, RowLogs(by_stand)
 
 
 def _replaced(array: NDArray[Kind], rows: Leaves, values: NDArray[Kind]) -> NDArray[Kind]:
@@ -135,31 +137,27 @@ def _log_trials(
     return row_log_density(tables, trial, [piece or {}], unknown_only=True).reshape(len(dead), width)
 
 
-def _tree_leaves(
-    shared: tuple[Tables, Evidence, NDArray[np.int64], int, dict[int, Cells]], tree: int
-) -> tuple[NDArray[np.int64], Leaves]:
-    """Rows, in order and as often as they are to be drawn in this tree, and their leaves."""
-    tables, evidence, counts, seed, narrow = shared
-    rng = generator(seed, Stage.GIVEN, tree, 1)
-    view = view_tree(tables, tree)
+def _stand_leaves(shared: tuple[Tables, Index, NDArray[np.int64], int], stand: int) -> tuple[NDArray[np.int64], Leaves]:
+    """Rows, in order and as often as they are to be drawn in this stand, and their leaves."""
+    tables, index, counts, seed = shared
+    rng = generator(seed, Stage.GIVEN, stand, 1)
+    view = view_stand(tables, stand)
+    scales = make_scales(view, index)
     rows_out, leaves_out = [np.empty(0, dtype=np.int64)], [np.empty(0, dtype=np.int64)]
-    for rows in row_batches(evidence, view):
-        count = counts[rows, tree]
-        if not count.any():
-            continue
-        pairs = find_pairs(tables.trees[tree], evidence, rows)
-        logs = log_weights(view, evidence, pairs, narrow, unknown_only=True)
-        some = np.isfinite(logs) & (counts[pairs.row, tree] > 0)
+    for pairs in find_pairs(view, index, np.flatnonzero(counts[:, stand])):
+        logs = log_weights(view, index, scales, pairs)
+        some = np.isfinite(logs)
         row, leaf, logs = pairs.row[some], pairs.leaf[some], logs[some]
-        wanted = np.repeat(np.arange(rows.start, rows.stop), count)
+        once = row[run_starts(row)]
+        wanted = np.repeat(once, counts[once, stand])
         rows_out.append(wanted)
-        leaves_out.append(tables.starts[tree] + leaf[_choose(row, logs, wanted, rng)].astype(np.int64))
+        leaves_out.append(tables.stand_starts[stand] + leaf[_choose(row, logs, wanted, rng)])
     return np.concatenate(rows_out), np.concatenate(leaves_out)
 
 
 def _choose(row: Leaves, logs: Floats, wanted: Leaves, rng: np.random.Generator) -> Leaves:
     """For every wanted row one of its entries, by weight. Both are sorted by row."""
-    starts = np.flatnonzero(np.concatenate([[True], row[1:] != row[:-1]]))
+    starts = run_starts(row)
     ends = np.append(starts[1:], len(row))
     top = np.maximum.reduceat(logs, starts)
     weights = np.exp(logs - np.repeat(top, ends - starts))
@@ -251,10 +249,10 @@ def _draw_group(
     """A state of each row's group, by its probability in the row's leaf."""
     assert part.groups is not None
     states = np.zeros(len(leaf), dtype=np.int32)
-    tree = np.searchsorted(tables.starts, leaf, side="right") - 1
-    for number_of in np.unique(tree):
-        rows = np.flatnonzero(tree == number_of)
-        view = view_tree(tables, int(number_of))
-        shares = allowed_shares(view, number, cells)[leaf[rows] - tables.starts[number_of]]
+    stand = np.searchsorted(tables.stand_starts, leaf, side="right") - 1
+    for number_of in np.unique(stand):
+        rows = np.flatnonzero(stand == number_of)
+        view = view_stand(tables, int(number_of))
+        shares = allowed_shares(view, number, cells)[leaf[rows] - tables.stand_starts[number_of]]
         states[rows] = pick(shares * (part.groups[None, :] == part.point[entry[rows]][:, None]), rng)
     return states

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from arf_dask.conditions import Piece
 from arf_dask.forge import Drawn, Sampler, assemble, draw_variable
-from arf_dask.leaves import Cells, TreeView, axis_of, compile_piece, view_tree
+from arf_dask.leaves import Cells, View, axis_of, compile_piece, view_stand
 from arf_dask.marginals import draw
 from arf_dask.query import leaf_weights
 from arf_dask.schema import Column, Floats, Ints
@@ -87,13 +87,13 @@ def draw_cells(
 ) -> dict[int, Bounded]:
     """States and places of the variables that a condition speaks of, for leaves in ascending order."""
     tables = sampler.tables
-    cut = np.searchsorted(leaf, tables.starts)
+    cut = np.searchsorted(leaf, tables.stand_starts)
     drawn: dict[int, list[Bounded]] = {number: [] for number in narrow}
-    for tree in np.flatnonzero(np.diff(cut)):
-        here = leaf[cut[tree] : cut[tree + 1]] - tables.starts[tree]
-        view = view_tree(tables, int(tree))
+    for stand in np.flatnonzero(np.diff(cut)):
+        here = leaf[cut[stand] : cut[stand + 1]] - tables.stand_starts[stand]
+        view = view_stand(tables, int(stand))
         for number, cells in narrow.items():
-            drawn[number].append(_draw_in_tree(view, number, cells, here, rng))
+            drawn[number].append(_draw_in_stand(view, number, cells, here, rng))
     empty = Bounded(np.empty(0, dtype=np.int32), *(np.empty(0) for _ in range(3)))
     return {number: Bounded(*map(np.concatenate, zip(empty, *parts, strict=True))) for number, parts in drawn.items()}
 
@@ -126,7 +126,7 @@ def _joined(parts: Sequence[Bounded], order: Leaves) -> Bounded:
     return Bounded(*(np.concatenate(side)[order] for side in zip(*parts, strict=True)))
 
 
-def _draw_in_tree(view: TreeView, number: int, cells: Cells, leaf: Leaves, rng: np.random.Generator) -> Bounded:
+def _draw_in_stand(view: View, number: int, cells: Cells, leaf: Leaves, rng: np.random.Generator) -> Bounded:
     variable = view.tables.schema.variables[number]
     home, at = np.unique(leaf, return_inverse=True)
     logs = view.log_masses(number, cells)[home]

@@ -68,16 +68,7 @@ Piece = dict[int, Allowed]  # by the place of the column in the schema
 
 def parse(given: Any, schema: Schema, where: str = "given") -> list[Piece]:
     """The pieces of a condition: a mapping of columns to what is known, or several of which any may hold."""
-    if isinstance(given, Mapping):
-        return [_piece(given, schema, where)]
-    if not isinstance(given, Sequence) or isinstance(given, str) or not all(isinstance(g, Mapping) for g in given):
-        raise OptionError(
-            f"{where} is a {type(given).__name__}. Give a dict of column to value, interval or list of choices; "
-            "a list of such dicts; or a frame with one condition per row."
-        )
-    if not given:
-        raise OptionError(f"{where}: an empty list. Give at least one alternative.")
-    pieces = [_piece(one, schema, where) for one in given]
+    pieces = alternatives(given, schema, where)
     fixed = {frozenset(place for place, allowed in piece.items() if allowed.exact) for piece in pieces}
     if len(fixed) > 1:
         names = sorted({schema.columns[place].name for places in fixed for place in places})
@@ -86,6 +77,23 @@ def parse(given: Any, schema: Schema, where: str = "given") -> list[Piece]:
             f"probability zero ({', '.join(map(repr, names))}). Give intervals instead, or fix the same columns in all."
         )
     return disjoint(pieces)
+
+
+def alternatives(given: Any, schema: Schema, where: str = "given", *, mixed: bool = False) -> list[Piece]:
+    """The alternatives of a condition as they stand: they may overlap.
+
+    With `mixed`, single values of a density may stand beside what has a probability of its own, as in an event.
+    """
+    if isinstance(given, Mapping):
+        return [_piece(given, schema, where, mixed)]
+    if not isinstance(given, Sequence) or isinstance(given, str) or not all(isinstance(g, Mapping) for g in given):
+        raise OptionError(
+            f"{where} is a {type(given).__name__}. Give a dict of column to value, interval or list of choices; "
+            "a list of such dicts; or a frame with one condition per row."
+        )
+    if not given:
+        raise OptionError(f"{where}: an empty list. Give at least one alternative.")
+    return [_piece(one, schema, where, mixed) for one in given]
 
 
 def both(some: Iterable[Piece], others: Sequence[Piece]) -> list[Piece]:
@@ -120,16 +128,21 @@ def everything(column: Column) -> Allowed:
     return Allowed(np.ones(column.between + 1, dtype=bool), (Span(-math.inf, math.inf),), True, grid)
 
 
+def without_values(allowed: Allowed) -> Allowed:
+    """The same without single values of a density, which have no probability."""
+    return _with_spans(allowed.tokens, tuple(span for span in allowed.spans if not span.exact), allowed)
+
+
 def intersect(one: Allowed, other: Allowed) -> Allowed:
     """What both allow."""
-    spans = tuple(
+    spans = dict.fromkeys(
         Span(max(a.low, b.low), min(a.high, b.high))
         for a in one.spans
         for b in other.spans
         if max(a.low, b.low) < min(a.high, b.high)
         or (not one.grid and max(a.low, b.low) == min(a.high, b.high) and (a.exact or b.exact))
     )
-    return _with_spans(one.tokens & other.tokens, spans, one)
+    return _with_spans(one.tokens & other.tokens, tuple(spans), one)
 
 
 def subtract(one: Allowed, other: Allowed) -> Allowed:
@@ -183,7 +196,7 @@ def _complete(like: Allowed) -> Allowed:
     return Allowed(np.ones_like(like.tokens), spans, like.line, like.grid)
 
 
-def _piece(given: Mapping[Any, Any], schema: Schema, where: str) -> Piece:
+def _piece(given: Mapping[Any, Any], schema: Schema, where: str, mixed: bool) -> Piece:
     piece: Piece = {}
     for name, known in given.items():
         if name not in schema.names:
@@ -198,11 +211,11 @@ def _piece(given: Mapping[Any, Any], schema: Schema, where: str) -> Piece:
             if known is not None:
                 raise OptionError(f"{where}: {name!r} held nothing but nulls in training. Only None is possible.")
             continue
-        piece[place] = _allowed(known, column, f"{where}: {name!r}")
+        piece[place] = _allowed(known, column, f"{where}: {name!r}", mixed)
     return piece
 
 
-def _allowed(known: Any, column: Column, where: str) -> Allowed:
+def _allowed(known: Any, column: Column, where: str, mixed: bool) -> Allowed:
     if isinstance(known, tuple):
         if len(known) != 2:
             raise OptionError(
@@ -215,7 +228,7 @@ def _allowed(known: Any, column: Column, where: str) -> Allowed:
     if isinstance(known, Mapping):
         raise OptionError(f"{where}: a dict says nothing about a column. Give a value, an interval or a list.")
     if is_choices(known):
-        return _choices(list(known), column, where)
+        return _choices(list(known), column, where, mixed)
     return _scalar(known, column, where)
 
 
@@ -224,14 +237,14 @@ def is_choices(known: Any) -> bool:
     return not isinstance(known, str | bytes) and isinstance(known, Iterable)
 
 
-def _choices(known: list[Any], column: Column, where: str) -> Allowed:
+def _choices(known: list[Any], column: Column, where: str, mixed: bool) -> Allowed:
     if not known:
         raise OptionError(f"{where}: an empty list. Give at least one choice.")
-    parts = [_allowed(one, column, where) for one in known]
+    parts = [_allowed(one, column, where, mixed) for one in known]
     tokens = np.logical_or.reduce([part.tokens for part in parts])
     exact = any(part.exact for part in parts)
     mass = [one for one, part in zip(known, parts, strict=True) if not part.exact and not _is_empty_value(one)]
-    if exact and mass:
+    if exact and mass and not mixed:
         raise OptionError(
             f"{where}: single values of a density among choices that have a probability of their own ({mass[0]!r}): "
             "they cannot be weighed against each other. Give intervals around them instead."

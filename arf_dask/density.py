@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import polars as pl
 
 from arf_dask.axis import FLOATS, nameless
-from arf_dask.conditions import Piece, both, parse
+from arf_dask.conditions import Piece, alternatives, both, disjoint, parse, without_values
 from arf_dask.errors import DataError, ImpossibleConditionError, OptionError, unknown_column
 from arf_dask.evidence import Evidence, read_evidence
 from arf_dask.frames import is_frame, take
@@ -38,22 +38,22 @@ def log_density(tables: Tables, frame: pl.DataFrame, given: Any = None, missing:
 
 def probability(tables: Tables, event: Any, given: Any = None) -> float | list[float]:
     """The probability of an event, one for each row where `given` is a frame."""
-    events = parse(event, tables.schema, "event")
+    events = alternatives(event, tables.schema, "event", mixed=True)
     if is_frame(given):
         evidence = condition_evidence(tables, given)
         totals = row_log_density(tables, evidence)
         if (dead := np.flatnonzero(np.isneginf(totals))).size:
             raise impossible(given, int(dead[0]))
-        fixed = _fixed(events[0]) if events else frozenset()
-        if fixed:
-            return [0.0] * evidence.n_rows
-        return [float(p) for p in np.exp(row_log_density(tables, evidence, events) - totals)]
+        if any(_fixed(piece) for piece in events):
+            # A value has a probability only in rows that fix it too: one by one.
+            alone = [probability(tables, event, one) for one in conditions_of(given, tables.schema)]
+            return [p for p in alone if isinstance(p, float)]
+        return [float(p) for p in np.exp(row_log_density(tables, evidence, disjoint(events)) - totals)]
     conditions = [{}] if given is None else parse(given, tables.schema)
     total = log_probability(tables, conditions)
     if np.isneginf(total):
         raise impossible(given)
-    fixed = _fixed(conditions[0])
-    joint = [piece for piece in both(conditions, events) if _fixed(piece) == fixed]
+    joint = [piece for condition in conditions for piece in _event_in(condition, events)]
     return float(np.exp(min(log_probability(tables, joint) - total, 0.0))) if joint else 0.0
 
 
@@ -160,6 +160,17 @@ def _given_rows(tables: Tables, frame: pl.DataFrame, known: Mapping[str, Flags],
         raise impossible(given, int(dead[0]))
     logs = row_log_density(tables, read_evidence(joint, tables.schema, flags)) - totals
     return np.where(clash, -np.inf, logs)
+
+
+def _event_in(condition: Piece, events: Sequence[Piece]) -> list[Piece]:
+    """The part of an event inside a condition, in pieces. A single value counts only if the condition fixes it."""
+    fixed = _fixed(condition)
+    parts = []
+    for piece in both([condition], events):
+        part = {place: allowed if place in fixed else without_values(allowed) for place, allowed in piece.items()}
+        if not any(allowed.empty for allowed in part.values()):
+            parts.append(part)
+    return disjoint(parts)
 
 
 def _fixed(piece: Piece) -> frozenset[int]:

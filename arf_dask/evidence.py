@@ -1,12 +1,8 @@
-"""What the rows of a frame say about the variables, and the leaves each row can lie in.
-
-A row knows some of its columns. Every tree is walked with the codes a row may have (both ways where it does not say):
-this gives *pairs* of rows and leaves, and each pair gets the probability of all that the row knows, in that leaf.
-"""
+"""What the rows of a frame say about the variables: states, groups of states, places on a line, and ranges of codes."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -14,13 +10,9 @@ import polars as pl
 from numpy.typing import NDArray
 
 from arf_dask.encode import column_tokens, encode_states, line_codes, line_places
-from arf_dask.forest import Tree, leaf_numbers
-from arf_dask.leaves import Cells, TreeView
 from arf_dask.schema import Flags, Floats, Ints, Schema, Variable
 
 Rows = NDArray[np.int64]
-PAIRS = 2_000_000  # pairs of one tree held at a time, at most
-BATCH_ROWS = 16_384  # fewer than 2**16
 IMPOSSIBLE = -1
 
 
@@ -48,13 +40,6 @@ class Evidence(NamedTuple):
     entry: list[Ints]  # per variable, per row: its entry there
     exact: bool  # every row knows the code of every variable
     possible: Flags  # per row: nothing in it is beyond all leaves
-
-
-class Pairs(NamedTuple):
-    """Rows and the leaves of one tree they may lie in, sorted by row."""
-
-    row: Rows
-    leaf: Ints
 
 
 def read_evidence(frame: pl.DataFrame, schema: Schema, known: Mapping[str, Flags]) -> Evidence:
@@ -115,141 +100,6 @@ def into_range(evidence: Evidence, rows: Rows, schema: Schema) -> Evidence:
     return evidence._replace(known=known)
 
 
-def row_batches(evidence: Evidence, view: TreeView) -> Iterator[slice]:
-    """Slices of rows whose pairs fit into memory."""
-    step = BATCH_ROWS if evidence.exact else max(1, min(BATCH_ROWS, PAIRS // max(view.n_leaves, 1)))
-    return (slice(at, min(at + step, evidence.n_rows)) for at in range(0, evidence.n_rows, step))
-
-
-def find_pairs(tree: Tree, evidence: Evidence, rows: slice) -> Pairs:
-    """The leaves of a tree that each row may lie in."""
-    some = np.flatnonzero(evidence.possible[rows]) + rows.start
-    if evidence.exact:
-        return Pairs(some, leaf_numbers(tree, evidence.low[some]))
-    row, node = some, np.zeros(len(some), dtype=np.int32)
-    done: list[tuple[Rows, Ints]] = []
-    low, high, width = evidence.low.ravel(), evidence.high.ravel(), evidence.low.shape[1]
-    while len(row):
-        inner = tree.left[node] >= 0
-        done.append((row[~inner], node[~inner]))
-        row, node = row[inner], node[inner]
-        feature, threshold = tree.feature[node], tree.threshold[node]
-        at = row * width + feature  # one index is looked up faster than two
-        left, right = low[at] <= threshold, high[at] > threshold
-        row = np.concatenate([row[left], row[right]])
-        node = np.concatenate([tree.left[node[left]], tree.right[node[right]]])
-    row, node = (np.concatenate(part) for part in zip(*done, strict=True)) if done else (some, node)
-    # Of one row, pairs come in an order that no other row changes; 16 bits are sorted in linear time.
-    order = np.argsort((row - rows.start).astype(np.uint16), kind="stable")
-    number = np.cumsum(tree.left < 0, dtype=np.int32) - 1
-    return Pairs(row[order], number[node[order]])
-
-
-def log_weights(
-    view: TreeView, evidence: Evidence, pairs: Pairs, narrow: Mapping[int, Cells], *, unknown_only: bool = False
-) -> Floats:
-    """Per pair: the log of the leaf's coverage times the probability of what is known (and of `narrow`) in it.
-
-    With `unknown_only`, what a row fully knows of a variable need not lie in `narrow`.
-    """
-    logs = view.log_coverage[pairs.leaf]
-    for number in range(len(evidence.known)):
-        for pattern, part in enumerate(evidence.known[number]):
-            here = _where(evidence.pattern[number], pairs, pattern, len(evidence.known[number]))
-            leaf, entry = pairs.leaf[here], evidence.entry[number][pairs.row[here]]
-            cells = None if unknown_only and part.groups is None else narrow.get(number)
-            logs[here] += _log_known(view, number, part, leaf, entry, cells)
-        if number in narrow:
-            free = np.flatnonzero(evidence.pattern[number][pairs.row] < 0)
-            if len(free):
-                logs[free] += log_sum(view.log_masses(number, narrow[number]))[pairs.leaf[free]]
-    return logs
-
-
-def log_sum(logs: Floats) -> Floats:
-    """Log of the sum of exponentials along the last axis; -inf where there is nothing to sum."""
-    if logs.shape[-1] == 0:
-        return np.full(logs.shape[:-1], -np.inf)
-    top = logs.max(axis=-1)
-    safe = np.where(np.isfinite(top), top, 0.0)
-    with np.errstate(divide="ignore"):
-        return np.asarray(safe + np.log(np.exp(logs - safe[..., None]).sum(axis=-1)))
-
-
-def sum_by_row(logs: Floats, row: Rows, first: int, n_rows: int) -> Floats:
-    """Log of the sum of exponentials for each of `n_rows` rows from `first` on."""
-    total = np.full(n_rows, -np.inf)
-    if not len(row):
-        return total
-    starts = np.flatnonzero(np.concatenate([[True], row[1:] != row[:-1]]))
-    top = np.maximum.reduceat(logs, starts)
-    safe = np.where(np.isfinite(top), top, 0.0)
-    sizes = np.diff(np.append(starts, len(row)))
-    with np.errstate(divide="ignore"):
-        total[row[starts] - first] = safe + np.log(np.add.reduceat(np.exp(logs - np.repeat(safe, sizes)), starts))
-    return total
-
-
-def _where(pattern: NDArray[np.int8], pairs: Pairs, wanted: int, n_patterns: int) -> NDArray[np.int64] | slice:
-    of_pair = pattern[pairs.row]
-    mine = of_pair == wanted
-    return slice(None) if n_patterns == 1 and mine.all() else np.flatnonzero(mine)
-
-
-def _log_known(view: TreeView, number: int, part: Known, leaf: Ints, entry: Ints, cells: Cells | None) -> Floats:
-    """The log probability of what is known of one variable, per (leaf, entry)."""
-    if part.groups is not None:
-        return _log_groups(view, number, part, leaf, entry, cells)
-    probabilities = view.probabilities(number)
-    point = part.point[entry]
-    p = probabilities.ravel()[leaf * np.int64(probabilities.shape[1]) + point]
-    wrong = point < 0
-    if cells is not None:
-        wrong |= ~np.isin(point, cells.state)
-    p[wrong] = 0.0
-    if part.interval is not None and part.places is not None:
-        rows = np.flatnonzero(_in_cells(part, entry, cells))
-        state, at = part.interval[entry[rows]], leaf[rows]
-        logs = view.log_density_at(number, at, state, part.places[entry[rows]])
-        with np.errstate(divide="ignore"):
-            logs += np.log(probabilities[at, state])
-            result = np.log(p)
-        result[rows] = np.logaddexp(result[rows], logs)
-        return np.asarray(result)
-    with np.errstate(divide="ignore"):
-        return np.asarray(np.log(p))
-
-
-def _in_cells(part: Known, entry: Ints, cells: Cells | None) -> Flags:
-    """Whether the number of each entry lies in an interval state, and in a cell of it."""
-    assert part.interval is not None
-    assert part.places is not None
-    state, places = part.interval[entry], part.places[entry]
-    if cells is None:
-        return state >= 0
-    inside = np.zeros(len(entry), dtype=bool)
-    for cell, low, high, _ in zip(*cells, strict=True):
-        inside |= (state == cell) & (places >= low) & (places <= high)
-    return inside
-
-
-def _log_groups(view: TreeView, number: int, part: Known, leaf: Ints, entry: Ints, cells: Cells | None) -> Floats:
-    """Sums over all states (or cells) of each row's group."""
-    assert part.groups is not None
-    states = np.arange(len(part.groups)) if cells is None else cells.state
-    shares = view.probabilities(number) if cells is None else np.exp(view.log_masses(number, cells))
-    of_state = part.groups[states]
-    order = np.argsort(of_state, kind="stable")
-    groups = int(part.groups.max(initial=-1)) + 1
-    sums = np.zeros((view.n_leaves, groups + 1))
-    starts = np.searchsorted(of_state[order], np.arange(groups + 1))
-    filled = np.flatnonzero(np.diff(starts))
-    if len(filled):
-        sums[:, filled] = np.add.reduceat(shares[:, order], starts[filled], axis=1)
-    with np.errstate(divide="ignore"):
-        return np.asarray(np.log(sums[leaf, part.point[entry]]))  # -1 is the last column: zero
-
-
 def _patterns(flags: list[Flags], n: int) -> tuple[NDArray[np.int8], list[list[int]]]:
     """Which members each row knows: a number per set of members, -1 for none."""
     pattern = np.full(n, -1, dtype=np.int8)
@@ -257,14 +107,18 @@ def _patterns(flags: list[Flags], n: int) -> tuple[NDArray[np.int8], list[list[i
         return pattern, []
     if all(flag.all() for flag in flags) and n:
         return np.zeros(n, dtype=np.int8), [list(range(len(flags)))]
-    sets, of_row = np.unique(np.packbits(np.stack(flags, axis=1), axis=1), axis=0, return_inverse=True)
-    several = np.unpackbits(sets, axis=1, count=len(flags)).astype(bool)
-    chosen: list[list[int]] = []
-    for number, some in enumerate(several):
-        if some.any():
-            pattern[of_row.ravel() == number] = len(chosen)
-            chosen.append([int(i) for i in np.flatnonzero(some)])
-    return pattern, chosen
+    of_row = np.zeros(n, dtype=np.int64)
+    chosen: list[list[int]] = [[]]
+    for member, flag in enumerate(flags):
+        # Sets of one more member, renumbered as they are found: few of all that could be.
+        key = 2 * of_row + flag
+        found = np.flatnonzero(np.bincount(key))
+        of_row = np.searchsorted(found, key)
+        chosen = [[*chosen[one // 2], member] if one % 2 else chosen[one // 2] for one in found.tolist()]
+    some = [number for number, members in enumerate(chosen) if members]
+    new = np.full(len(chosen), -1, dtype=np.int8)
+    new[some] = np.arange(len(some))
+    return new[of_row], [chosen[number] for number in some]
 
 
 def _known(frame: pl.DataFrame, schema: Schema, number: int, members: list[int]) -> tuple[Known, tuple[Ints, Ints]]:

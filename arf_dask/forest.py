@@ -23,6 +23,7 @@ GATE_ROWS = 100
 ROUTE_ROWS = 2**13  # routed at a time
 ROUTE_LEVELS = 4  # between two looks at which rows are in their leaf
 ROUTE_FEW = 8  # one of so many rows still under way: time to take those of all runs together
+LEVELS_AT_ONCE = 4  # that rows go down before those in leaves are set aside
 
 
 class Tree(NamedTuple):
@@ -119,15 +120,22 @@ def _split_leaf(tree: Tree, leaf: int, variable: int) -> Tree:
 def route(tree: Tree, codes: Codes, start: Ints | None = None) -> Ints:
     """The leaf node of every row, from the root or from a given node each."""
     nodes = np.zeros(len(codes), dtype=np.int32) if start is None else start.copy()
-    active = np.flatnonzero(tree.left[nodes] >= 0)
     flat = codes.ravel(order="K")  # one index is looked up faster than two
     by_row, by_variable = (1, len(codes)) if codes.flags.f_contiguous else (codes.shape[1], 1)
+    is_leaf = tree.left < 0
+    step = np.where(is_leaf, 0, tree.feature).astype(np.int64) * by_variable
+    # A leaf leads to itself, so that rows are looked through for those at their end only now and then.
+    itself = np.arange(len(is_leaf))
+    children = np.stack([np.where(is_leaf, itself, side) for side in (tree.left, tree.right)], axis=1).ravel()
+    active = np.flatnonzero(~is_leaf[nodes])
+    here, first = nodes[active].astype(np.int64), active * by_row
     while len(active):
-        here = nodes[active]
-        goes_left = flat[active * by_row + tree.feature[here] * np.int64(by_variable)] <= tree.threshold[here]
-        here = np.where(goes_left, tree.left[here], tree.right[here])
+        for _ in range(LEVELS_AT_ONCE):
+            goes_right = flat.take(step.take(here) + first) > tree.threshold.take(here)
+            here = children.take(2 * here + goes_right)
         nodes[active] = here
-        active = active[tree.left[here] >= 0]
+        going = np.flatnonzero(~is_leaf.take(here))
+        active, here, first = active[going], here[going], first[going]
     return nodes
 
 
@@ -250,9 +258,18 @@ def leaf_nodes(tree: Tree) -> Ints:
     return np.flatnonzero(tree.left < 0).astype(np.int32)
 
 
-def depth_levels(tree: Tree) -> list[Ints]:
-    """Nodes by depth, the root's level first."""
-    levels = [np.zeros(1, dtype=np.int32)]
+def side_by_side(trees: Sequence[Tree]) -> tuple[Tree, Ints]:
+    """Several trees as one table of nodes, and their roots."""
+    roots = np.cumsum([0, *(len(tree.left) for tree in trees[:-1])]).astype(np.int32)
+    arrays = [[tree[side] for tree in trees] for side in range(4)]
+    for side in (2, 3):
+        arrays[side] = [np.where(part >= 0, part + root, LEAF) for part, root in zip(arrays[side], roots, strict=True)]
+    return Tree(*(np.concatenate(parts).astype(np.int32) for parts in arrays)), roots
+
+
+def depth_levels(tree: Tree, roots: Ints | None = None) -> list[Ints]:
+    """Nodes by depth, the root's level first (that of several roots, of trees side by side)."""
+    levels = [np.zeros(1, dtype=np.int32) if roots is None else roots]
     while True:
         here = levels[-1]
         inner = here[tree.left[here] >= 0]
@@ -261,12 +278,12 @@ def depth_levels(tree: Tree) -> list[Ints]:
         levels.append(np.concatenate([tree.left[inner], tree.right[inner]]))
 
 
-def leaf_boxes(tree: Tree, n_codes: Ints) -> Boxes:
-    """The codes that can reach each leaf, given how many codes each variable has."""
+def leaf_boxes(tree: Tree, n_codes: Ints, roots: Ints | None = None) -> Boxes:
+    """The codes that can reach each leaf, given how many codes each variable has (`roots`: of trees side by side)."""
     n_nodes = len(tree.left)
     low = np.zeros((n_nodes, len(n_codes)), dtype=np.int32)
     high = np.tile(n_codes.astype(np.int32) - 1, (n_nodes, 1))
-    for here in depth_levels(tree):
+    for here in depth_levels(tree, roots):
         inner = here[tree.left[here] >= 0]
         left, right, feature = tree.left[inner], tree.right[inner], tree.feature[inner]
         for child in (left, right):

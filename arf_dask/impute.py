@@ -11,10 +11,11 @@ from arf_dask.completion import complete, draw_leaves, relax
 from arf_dask.conditions import Piece, everything
 from arf_dask.density import not_null, subset
 from arf_dask.encode import decode_column
-from arf_dask.evidence import Evidence, Rows, read_evidence
+from arf_dask.evidence import Evidence, Rows, forget, read_evidence
 from arf_dask.forge import Sampler
-from arf_dask.query import Belief, row_beliefs, row_tree_logs
-from arf_dask.schema import FIRST_LEVEL, NAN, NULL, Flags, Floats, Ints, Schema, Variable
+from arf_dask.leaves import is_number
+from arf_dask.query import Belief, row_beliefs, row_stand_logs
+from arf_dask.schema import FIRST_LEVEL, NAN, NULL, Column, Flags, Floats, Ints, Schema, Variable
 from arf_dask.tables import Tables
 
 
@@ -27,10 +28,10 @@ def impute(sampler: Sampler, frame: pl.DataFrame, draws: int | None, seed: int) 
         return [frame] * (1 if draws is None else draws)
     piece = _values_only(tables.schema, told.columns)
     evidence = read_evidence(told, tables.schema, known)
-    logs = row_tree_logs(tables, evidence, piece, unknown_only=True)
-    evidence, logs = relax(tables, evidence, logs, piece)
     if draws is None:
-        return [_filled(frame, _expected(tables, told, evidence, known, logs.total(), piece), known)]
+        return [_filled(frame, _expected(tables, told, evidence, known, piece), known)]
+    logs = row_stand_logs(tables, evidence, piece, unknown_only=True)
+    evidence, logs = relax(tables, evidence, logs, piece)
     leaf = draw_leaves(tables, evidence, logs, draws, seed, piece)
     rows = complete(sampler, evidence, told, known, leaf, seed, piece)
     at = np.arange(frame.height) * draws
@@ -68,7 +69,7 @@ def _filled(frame: pl.DataFrame, values: dict[str, pl.Series], known: dict[str, 
 
 
 def _expected(
-    tables: Tables, told: pl.DataFrame, evidence: Evidence, known: dict[str, Flags], totals: Floats, piece: Piece
+    tables: Tables, told: pl.DataFrame, evidence: Evidence, known: dict[str, Flags], piece: Piece
 ) -> dict[str, pl.Series]:
     """Means of numbers and most probable values of the rest, in the columns where something is missing."""
     schema = tables.schema
@@ -80,8 +81,8 @@ def _expected(
         )
         if missing.any():
             wanted[number] = np.flatnonzero(missing)
-    beliefs = row_beliefs(tables, evidence, totals, wanted, piece)
-    beliefs = known_states(evidence, beliefs, wanted)
+    evidence, beliefs = _beliefs(tables, evidence, wanted, piece)
+    known_states(schema, evidence, beliefs, wanted)
     values: dict[str, pl.Series] = {}
     for number, rows in wanted.items():
         for member, place in enumerate(schema.variables[number].columns):
@@ -92,6 +93,25 @@ def _expected(
     return values
 
 
+def _beliefs(
+    tables: Tables, evidence: Evidence, wanted: dict[int, Rows], piece: Piece
+) -> tuple[Evidence, dict[int, Belief]]:
+    """What is believed of missing cells; impossible rows are asked again, relaxed."""
+    logs, beliefs = row_beliefs(tables, evidence, wanted, piece)
+    dead = np.flatnonzero(np.isneginf(logs.total()))
+    if not len(dead):
+        return evidence, beliefs
+    evidence = relax(tables, evidence, logs, piece)[0]
+    nothing = np.zeros((len(dead), len(tables.schema.variables)), dtype=bool)
+    places = {number: np.flatnonzero(np.isin(rows, dead)) for number, rows in wanted.items()}
+    again = {number: np.searchsorted(dead, rows[places[number]]) for number, rows in wanted.items()}
+    _, found = row_beliefs(tables, forget(evidence, dead, nothing, tables.schema), again, piece)
+    for number, belief in found.items():
+        for whole, part in zip(beliefs[number], belief, strict=True):
+            whole[places[number]] = part
+    return evidence, beliefs
+
+
 def _best(tables: Tables, number: int, member: int, belief: Belief, told: Flags) -> pl.Series:
     """The value to impute: the mean of a line or a number, the most probable state of everything else.
 
@@ -100,9 +120,11 @@ def _best(tables: Tables, number: int, member: int, belief: Belief, told: Flags)
     variable = tables.schema.variables[number]
     column = tables.schema.columns[variable.columns[member]]
     lead = tables.schema.columns[variable.columns[0]]
+    if is_number(tables.schema, variable):
+        return _at_places(tables, column, mean_places(tables, column, (number, 0), belief))
     state = belief.states.argmax(axis=1).astype(np.int32)
     mean = None
-    if lead.kind == "numeric" and (len(variable.columns) == 1 or variable.is_line):
+    if lead.kind == "numeric" and variable.is_line:
         mean = mean_places(tables, lead, (number, 0), belief)
         inside = ~told & ~np.isnan(mean)
         state = np.where(inside, _state_at(variable, mean), state).astype(np.int32)
@@ -115,10 +137,13 @@ def _best(tables: Tables, number: int, member: int, belief: Belief, told: Flags)
     points = (
         column.points[np.clip(tokens - FIRST_LEVEL, 0, max(len(column.points) - 1, 0))] if len(column.points) else mean
     )
-    at = np.where(told & ~variable.interval[state], points, mean)
-    missing = np.isnan(at)
-    places = np.where(missing, NULL, column.between).astype(np.int32)
-    return decode_column(column, places, np.nan_to_num(at), open_ends=tables.support == "open")
+    return _at_places(tables, column, np.where(told & ~variable.interval[state], points, mean))
+
+
+def _at_places(tables: Tables, column: Column, at: Floats) -> pl.Series:
+    """Numbers by their place on the line; null where there is none."""
+    tokens = np.where(np.isnan(at), NULL, column.between).astype(np.int32)
+    return decode_column(column, tokens, np.nan_to_num(at), open_ends=tables.support == "open")
 
 
 def _state_at(variable: Variable, places: Floats) -> Ints:

@@ -69,12 +69,6 @@ def log_pdf(x: ArrayLike, mu: ArrayLike, sigma: ArrayLike, lower: ArrayLike, upp
     return np.where((x >= lower) & (x <= upper) & np.isfinite(x), inside, -np.inf)
 
 
-def uniform_log_pdf(x: ArrayLike, lower: ArrayLike, upper: ArrayLike) -> Array:
-    """Log density of the uniform on [lower, upper] at `x`; -inf outside."""
-    x, lower, upper = floats(x, lower, upper)
-    return np.where((x >= lower) & (x <= upper), -np.log(upper - lower), -np.inf)
-
-
 def mass(a: ArrayLike, b: ArrayLike, mu: ArrayLike, sigma: ArrayLike, lower: ArrayLike, upper: ArrayLike) -> Array:
     """Probability of [a, b], of which only the part inside [lower, upper] counts."""
     a, b, mu, sigma, lower, upper = floats(a, b, mu, sigma, lower, upper)
@@ -140,21 +134,6 @@ def moments(mu: ArrayLike, sigma: ArrayLike, lower: ArrayLike, upper: ArrayLike)
     precision = sigma**-2.0
     central = central_moments((mu - mode) * precision, precision, lower - mode, upper - mode)
     return Moments(np.clip(mode + central.mean, lower, upper), central.second)
-
-
-def mean_between(
-    a: ArrayLike, b: ArrayLike, mu: ArrayLike, sigma: ArrayLike, lower: ArrayLike, upper: ArrayLike
-) -> Array:
-    """Mean given that the value lies in [a, b]; the nearest point of the box where the two do not meet."""
-    a, b, mu, sigma, lower, upper = floats(a, b, mu, sigma, lower, upper)
-    low = np.clip(a, lower, upper)
-    return moments(mu, sigma, low, np.maximum(low, np.clip(b, lower, upper))).mean
-
-
-def log_mass_grid(k: ArrayLike, mu: ArrayLike, sigma: ArrayLike, lower: ArrayLike, upper: ArrayLike) -> Array:
-    """Log probability of the integer `k`; -inf outside [lower, upper]."""
-    k, mu, sigma, lower, upper = floats(k, mu, sigma, lower, upper)
-    return _log_mass(k - 0.5, k + 0.5, mu, sigma, lower, upper)
 
 
 def grid_moments(mu: ArrayLike, sigma: ArrayLike, lower: ArrayLike, upper: ArrayLike) -> Moments:
@@ -268,8 +247,11 @@ def _log_weight(low: Array, high: Array, mu: Array, sigma: Array) -> Array:
         width = (high - low) / scale
         near, far, _ = _towards_tail((low - mu) / scale, (high - mu) / scale)
         narrow = width * np.maximum(far, 1.0) < _NARROW
-        weight = np.where(narrow, _log_narrow(near, width), _log_wide(near, far, width))
-        return np.where(uniform, np.log(high - low), weight)
+        if narrow.all():
+            weight = _log_narrow(near, width)
+        else:
+            weight = np.where(narrow, _log_narrow(near, width), _log_wide(near, far, width))
+        return np.where(uniform, np.log(high - low), weight) if uniform.any() else weight
 
 
 def _log_narrow(near: Array, width: Array) -> Array:

@@ -14,29 +14,42 @@ from scipy.sparse import csr_array
 
 from arf_dask.cluster import Threads
 from arf_dask.conditions import Piece
-from arf_dask.evidence import Evidence, Pairs, Rows, find_pairs, log_sum, log_weights, row_batches, sum_by_row
-from arf_dask.leaves import Cells, TreeView, all_cells, compile_piece, view_tree
-from arf_dask.schema import Flags, Floats, Ints
+from arf_dask.evidence import Evidence, Rows
+from arf_dask.leaves import Cells, View, compile_piece, is_number, view_stand
+from arf_dask.pairs import (
+    Index,
+    Pairs,
+    Scale,
+    find_pairs,
+    log_sum,
+    log_weights,
+    make_index,
+    make_scales,
+    run_starts,
+    slot_chances,
+    sum_by_row,
+)
+from arf_dask.schema import Floats, Variable
 from arf_dask.tables import Tables
 
 Narrow = Mapping[int, Cells]
-CHUNK_CELLS = 4_000_000
 
 
 class Belief(NamedTuple):
     """What is believed of one variable, one row per condition.
 
-    Where the condition cannot be, all is zero.
+    Where the condition cannot be, all is zero. Of a variable that is one column of numbers (`is_number`) only what
+    its mean needs is worked out.
     """
 
-    states: Floats  # (row, state): probabilities
-    moments: Floats  # (row, interval state): probability times mean place
+    states: Floats  # (row, state): probabilities; of a number: (row, 1), that there is one
+    moments: Floats  # (row, interval state): probability times mean place; of a number: (row, 1), of all states
 
 
 def leaf_weights(tables: Tables, piece: Piece) -> Floats:
     """Per leaf of all trees: the log of its coverage times the probability of the piece in it."""
     narrow = compile_piece(tables, piece)
-    parts = Threads().map(_tree_weights, (tables, narrow), range(len(tables.trees)))
+    parts = Threads().map(_stand_weights, (tables, narrow), range(len(tables.stands) - 1))
     return np.concatenate(list(parts))
 
 
@@ -50,27 +63,27 @@ def row_log_density(
     tables: Tables, evidence: Evidence, pieces: Sequence[Piece] = ({},), *, unknown_only: bool = False
 ) -> Floats:
     """Per row: the log density of what it knows together with the condition; -inf where that cannot be."""
-    logs = [row_tree_logs(tables, evidence, piece, unknown_only=unknown_only).total() for piece in pieces]
+    logs = [row_stand_logs(tables, evidence, piece, unknown_only=unknown_only).total() for piece in pieces]
     return logs[0] if len(logs) == 1 else log_sum(np.stack(logs, axis=-1))
 
 
 class RowLogs(NamedTuple):
-    """Log densities by row and tree."""
+    """Log densities by row and stand of trees."""
 
-    by_tree: list[Floats]
+    by_stand: list[Floats]
 
     def total(self) -> Floats:
-        """Over all trees. Added up in the order of the trees, so that every row's sum is its own."""
-        total = self.by_tree[0]
-        for part in self.by_tree[1:]:
+        """Over all of them. Added up in their order, so that every row's sum is its own."""
+        total = self.by_stand[0]
+        for part in self.by_stand[1:]:
             total = np.logaddexp(total, part)
         return total
 
 
-def row_tree_logs(tables: Tables, evidence: Evidence, piece: Piece, *, unknown_only: bool = False) -> RowLogs:
-    """Per tree and row: the log density of what the row knows, with the piece."""
-    narrow = compile_piece(tables, piece)
-    return RowLogs(list(Threads().map(_tree_logs, (tables, evidence, narrow, unknown_only), range(len(tables.trees)))))
+def row_stand_logs(tables: Tables, evidence: Evidence, piece: Piece, *, unknown_only: bool = False) -> RowLogs:
+    """Per stand of trees and row: the log density of what the row knows, with the piece."""
+    index = make_index(tables, evidence, compile_piece(tables, piece), unknown_only=unknown_only)
+    return RowLogs(list(Threads().map(_stand_logs, (tables, index), range(len(tables.stands) - 1))))
 
 
 def beliefs(tables: Tables, pieces: Sequence[Piece], numbers: Sequence[int]) -> dict[int, Belief]:
@@ -80,176 +93,179 @@ def beliefs(tables: Tables, pieces: Sequence[Piece], numbers: Sequence[int]) -> 
     for piece in pieces:
         narrow = compile_piece(tables, piece)
         shared = tables, narrow, numbers, total
-        for part in Threads().map(_tree_belief, shared, range(len(tables.trees))):
+        for part in Threads().map(_stand_belief, shared, range(len(tables.stands) - 1)):
             sums = _added(sums, part)
     return sums
 
 
 def row_beliefs(
-    tables: Tables, evidence: Evidence, totals: Floats, wanted: Mapping[int, Rows], piece: Piece | None = None
-) -> dict[int, Belief]:
-    """What is believed of variables given rows that do not know them, or not all of them.
+    tables: Tables, evidence: Evidence, wanted: Mapping[int, Rows], piece: Piece | None = None
+) -> tuple[RowLogs, dict[int, Belief]]:
+    """Log densities of what rows know, and what is believed of variables that they do not know, or not all of.
 
     Args:
         tables: the model.
         evidence: what the rows know.
-        totals: their log densities, together with the piece.
         wanted: per variable, the rows asked for, ascending; the result has one row for each.
         piece: a condition on whole states that goes for what rows do not know.
     """
-    sums: dict[int, Belief] = {}
-    shared = tables, evidence, totals, wanted, compile_piece(tables, piece or {})
-    for part in Threads().map(_tree_row_beliefs, shared, range(len(tables.trees))):
-        sums = _added(sums, part)
-    return sums
+    index = make_index(tables, evidence, compile_piece(tables, piece or {}), unknown_only=True)
+    slot = {number: _places_of(rows, evidence, number) for number, rows in wanted.items()}
+    total, by_stand = np.full(evidence.n_rows, -np.inf), []
+    sums: dict[int, Floats] = {}
+    for logs, found in Threads().map(_stand_row_beliefs, (tables, index, wanted, slot), range(len(tables.stands) - 1)):
+        # What a stand believes weighs with the density of the row in it, as stands come in.
+        both = np.logaddexp(total, logs)
+        with np.errstate(invalid="ignore"):
+            before, now = (np.nan_to_num(np.exp(part - both)) for part in (total, logs))
+        for number, rows in wanted.items():
+            part = found[number] * now[rows, None]
+            sums[number] = part + sums[number] * before[rows, None] if number in sums else part
+        total = both
+        by_stand.append(logs)
+    return RowLogs(by_stand), {
+        number: _masked(tables, evidence, number, wanted[number], sums[number]) for number in sums
+    }
 
 
-def _tree_weights(shared: tuple[Tables, Narrow], tree: int) -> Floats:
+def _stand_weights(shared: tuple[Tables, Narrow], stand: int) -> Floats:
     tables, narrow = shared
-    return view_weights(view_tree(tables, tree), narrow)
+    return view_weights(view_stand(tables, stand), narrow)
 
 
-def view_weights(view: TreeView, narrow: Narrow) -> Floats:
-    """Per leaf of one tree: the log of coverage times probability."""
+def view_weights(view: View, narrow: Narrow) -> Floats:
+    """Per leaf of one stand: the log of coverage times probability."""
     logs = view.log_coverage.copy()
     for number, cells in narrow.items():
         logs += log_sum(view.log_masses(number, cells))
     return logs
 
 
-def _tree_logs(shared: tuple[Tables, Evidence, Narrow, bool], tree: int) -> Floats:
-    tables, evidence, narrow, unknown_only = shared
-    view = view_tree(tables, tree)
-    parts = [np.empty(0)]
-    for rows in row_batches(evidence, view):
-        pairs = find_pairs(tables.trees[tree], evidence, rows)
-        logs = log_weights(view, evidence, pairs, narrow, unknown_only=unknown_only)
-        parts.append(sum_by_row(logs, pairs.row, rows.start, rows.stop - rows.start))
-    return np.concatenate(parts)
+def _stand_logs(shared: tuple[Tables, Index], stand: int) -> Floats:
+    tables, index = shared
+    view = view_stand(tables, stand)
+    scales = make_scales(view, index)
+    total = np.full(index.evidence.n_rows, -np.inf)
+    for pairs in find_pairs(view, index):
+        sum_by_row(total, log_weights(view, index, scales, pairs), pairs.row)
+    return total
 
 
-def _tree_belief(shared: tuple[Tables, Narrow, Sequence[int], float], tree: int) -> dict[int, Belief]:
+def _stand_belief(shared: tuple[Tables, Narrow, Sequence[int], float], stand: int) -> dict[int, Belief]:
     tables, narrow, numbers, total = shared
-    view = view_tree(tables, tree)
+    view = view_stand(tables, stand)
     logs = view_weights(view, narrow)
     weights = np.exp(logs - total) if np.isfinite(total) else np.zeros(len(logs))
     return {number: _leaf_belief(view, number, narrow.get(number), weights) for number in numbers}
 
 
-def _leaf_belief(view: TreeView, number: int, cells: Cells | None, weights: Floats) -> Belief:
+def _leaf_belief(view: View, number: int, cells: Cells | None, weights: Floats) -> Belief:
     variable = view.tables.schema.variables[number]
-    here = all_cells(variable) if cells is None else cells
-    logs = view.log_masses(number, here)
+    lone = is_number(view.tables.schema, variable)
+    if cells is None:
+        found = weights @ leaf_table(view, number, None)
+        return _split(found[None, :], 1 if lone else variable.n_states)
+    logs = view.log_masses(number, cells)
     top = log_sum(logs)
     shares = np.exp(logs - np.where(np.isfinite(top), top, 0.0)[:, None])
     live = np.flatnonzero(weights > 0)
-    by_cell = weights[live] @ shares[live]
-    states = np.bincount(here.state, by_cell, variable.n_states).astype(np.float64)
-    if not variable.interval.any():
-        return Belief(states[None, :], np.zeros((1, 0)))
-    means = np.einsum("l,lc,lc->c", weights[live], shares[live], view.means(number, here)[live])
-    moments = np.bincount(here.state, means, variable.n_states).astype(np.float64)[variable.interval]
+    states = np.bincount(cells.state, weights[live] @ shares[live], variable.n_states).astype(np.float64)
+    means = np.einsum("l,lc,lc->c", weights[live], shares[live], view.means(number, cells)[live])
+    moments = np.bincount(cells.state, means, variable.n_states).astype(np.float64)[variable.interval]
+    if lone:
+        values = view.number_values(number)
+        return Belief((states @ values[:, :1])[None, :], (states @ values[:, 1:] + moments.sum())[None, :])
     return Belief(states[None, :], moments[None, :])
 
 
-def _tree_row_beliefs(
-    shared: tuple[Tables, Evidence, Floats, Mapping[int, Rows], Narrow], tree: int
-) -> dict[int, Belief]:
-    tables, evidence, totals, wanted, narrow = shared
-    view = view_tree(tables, tree)
-    sums = {}
-    for number, rows in wanted.items():
-        variable = tables.schema.variables[number]
-        sums[number] = Belief(
-            np.zeros((len(rows), variable.n_states)), np.zeros((len(rows), int(variable.interval.sum())))
-        )
-    for batch in row_batches(evidence, view):
-        pairs = find_pairs(tables.trees[tree], evidence, batch)
-        logs = log_weights(view, evidence, pairs, narrow, unknown_only=True) - totals[pairs.row]
-        some = np.isfinite(logs)
-        pairs, logs = Pairs(pairs.row[some], pairs.leaf[some]), logs[some]
-        for number, rows in wanted.items():
-            _add_pairs(sums[number], view, number, evidence, pairs, logs, rows, narrow.get(number))
-    return sums
-
-
-def _add_pairs(
-    belief: Belief,
-    view: TreeView,
-    number: int,
-    evidence: Evidence,
-    pairs: Pairs,
-    logs: Floats,
-    rows: Rows,
-    cells: Cells | None,
-) -> None:
-    """Add what the leaves of the rows' pairs believe of a variable, inside what the rows know of it."""
+def leaf_table(view: View, number: int, cells: Cells | None) -> Floats:
+    """One row per leaf: what a belief of the variable is made of, inside the whole states that `cells` leaves."""
     variable = view.tables.schema.variables[number]
+    if is_number(view.tables.schema, variable):
+        return view.number_sums(number, allowed_states(variable, cells))
     shares = allowed_shares(view, number, cells)
-    tables = [shares]
-    if variable.interval.any():
-        means = view.means(number, all_cells(variable))
-        tables.append((shares * means)[:, variable.interval])
-    slot = np.searchsorted(rows, pairs.row)
-    asked = rows[np.minimum(slot, len(rows) - 1)] == pairs.row if len(rows) else np.zeros(len(slot), dtype=bool)
-    pattern = evidence.pattern[number][pairs.row]
-    for which in range(-1, len(evidence.known[number])):
-        groups = None if which < 0 else evidence.known[number][which].groups
-        some = np.flatnonzero(asked & (pattern == which))
-        if not len(some) or (which >= 0 and groups is None):
-            continue
-        entry = evidence.entry[number][pairs.row[some]]
-        group = None if groups is None else evidence.known[number][which].point[entry]
-        _add_tables(belief, tables, pairs.leaf[some], slot[some], logs[some], groups, group, variable.interval)
+    return np.hstack([shares, shares[:, variable.interval] * view.interval_means(number)])
 
 
-def allowed_shares(view: TreeView, number: int, cells: Cells | None) -> Floats:
+def allowed_shares(view: View, number: int, cells: Cells | None) -> Floats:
     """(leaf, state): probabilities, zero for states that a condition on whole states leaves out."""
     shares = view.probabilities(number)
-    if cells is None:
-        return shares
-    allowed = np.zeros(shares.shape[1])
-    allowed[cells.state] = 1.0
-    return shares * allowed
+    return shares if cells is None else shares * allowed_states(view.tables.schema.variables[number], cells)
 
 
-def _add_tables(
-    belief: Belief,
-    tables: list[Floats],
-    leaf: Ints,
-    slot: Rows,
-    logs: Floats,
-    groups: Ints | None,
-    group: Ints | None,
-    interval: Flags,
-) -> None:
-    """Add leaf tables to the rows in `slot` (ascending), weighed and made to add up to one; a few at a time."""
-    if groups is None or group is None:
-        _add_products(belief, tables, leaf, slot, logs)
-        return
-    step = max(1, CHUNK_CELLS // tables[0].shape[1])
-    for at in range(0, len(leaf), step):
-        here = slice(at, at + step)
-        row = slot[here]
-        starts = np.flatnonzero(np.concatenate([[True], row[1:] != row[:-1]]))
-        shares = tables[0][leaf[here]]
-        agree = None if groups is None or group is None else groups[None, :] == group[here][:, None]
-        shares = shares if agree is None else shares * agree
-        weights = np.exp(logs[here]) / shares.sum(axis=1)
-        belief.states[row[starts]] += np.add.reduceat(weights[:, None] * shares, starts, axis=0)
-        if len(tables) > 1:
-            moments = tables[1][leaf[here]]
-            moments = moments if agree is None else moments * agree[:, interval]
-            belief.moments[row[starts]] += np.add.reduceat(weights[:, None] * moments, starts, axis=0)
+def allowed_states(variable: Variable, cells: Cells | None) -> Floats:
+    """Per state: 1 where a condition on whole states leaves it, else 0."""
+    allowed = np.ones(variable.n_states)
+    if cells is not None:
+        allowed[np.setdiff1d(np.arange(variable.n_states), cells.state)] = 0.0
+    return allowed
 
 
-def _add_products(belief: Belief, tables: list[Floats], leaf: Ints, slot: Rows, logs: Floats) -> None:
-    """The same for rows that know nothing of the variable: one product of a sparse matrix (row, leaf)."""
-    weights = np.exp(logs) / tables[0].sum(axis=1)[leaf]
-    shape = (len(belief.states), len(tables[0]))
-    by_row = csr_array((weights, (slot, leaf)), shape=shape)
-    for total, table in zip(belief, tables, strict=False):
-        total += by_row @ table
+def _stand_row_beliefs(
+    shared: tuple[Tables, Index, Mapping[int, Rows], Mapping[int, Rows]], stand: int
+) -> tuple[Floats, dict[int, Floats]]:
+    """Per row its log density in this stand; per variable what the stand believes, given that the row lies in it."""
+    tables, index, wanted, slot = shared
+    view = view_stand(tables, stand)
+    scales = make_scales(view, index)
+    beliefs = {number: leaf_table(view, number, index.narrow.get(number)) for number in wanted}
+    total = np.full(index.evidence.n_rows, -np.inf)
+    sums = {number: np.zeros((len(rows), beliefs[number].shape[1])) for number, rows in wanted.items()}
+    for pairs in find_pairs(view, index):
+        logs = log_weights(view, index, scales, pairs)
+        sum_by_row(total, logs, pairs.row)
+        some = np.flatnonzero(np.isfinite(logs))
+        pairs, logs = Pairs(pairs.row[some], pairs.leaf[some]), logs[some] - total[pairs.row[some]]
+        for number in wanted:
+            asked = np.flatnonzero(slot[number][pairs.row] >= 0)
+            mine = Pairs(pairs.row[asked], pairs.leaf[asked])
+            weights = _given_known(index, scales[number], number, mine, logs[asked])
+            _add_product(sums[number], beliefs[number], slot[number][mine.row], mine.leaf, weights)
+    return total, sums
+
+
+def _given_known(index: Index, scale: Scale, number: int, pairs: Pairs, logs: Floats) -> Floats:
+    """Weights of pairs divided by the probability of what is known of a variable, which its beliefs bring back."""
+    slots = index.slots[number]
+    logs = logs - np.log(slot_chances(slots, scale, pairs))
+    if scale.free is not None:
+        logs -= np.where(slots.of_row[pairs.row] == slots.n_slots - 2, scale.free[pairs.leaf], 0.0)
+    return np.asarray(np.exp(logs))
+
+
+def _add_product(sums: Floats, table: Floats, slot: Rows, leaf: Rows, weights: Floats) -> None:
+    """Add weighed leaf tables to the rows in `slot` (ascending): one product of a sparse matrix (row, leaf)."""
+    starts = run_starts(slot)
+    by_row = csr_array((weights, leaf, np.append(starts, len(slot))), shape=(len(starts), len(table)))
+    sums[slot[starts]] += by_row @ table
+
+
+def _places_of(rows: Rows, evidence: Evidence, number: int) -> Rows:
+    """Per row its place in `rows`, -1 if it is not there or knows all of the variable."""
+    places = np.full(evidence.n_rows, -1, dtype=np.int64)
+    places[rows] = np.arange(len(rows))
+    for pattern, part in enumerate(evidence.known[number]):
+        if part.groups is None:
+            places[evidence.pattern[number] == pattern] = -1
+    return places
+
+
+def _masked(tables: Tables, evidence: Evidence, number: int, rows: Rows, sums: Floats) -> Belief:
+    """The belief, with nothing for states that do not agree with what a row knows."""
+    variable = tables.schema.variables[number]
+    belief = _split(sums, 1 if is_number(tables.schema, variable) else variable.n_states)
+    for pattern, part in enumerate(evidence.known[number]):
+        mine = np.flatnonzero(evidence.pattern[number][rows] == pattern)
+        if part.groups is not None:
+            group = part.point[evidence.entry[number][rows[mine]]]
+            agree = part.groups[None, :] == group[:, None]
+            belief.states[mine] *= agree
+            belief.moments[mine] *= agree[:, variable.interval]
+    return belief
+
+
+def _split(sums: Floats, states: int) -> Belief:
+    return Belief(sums[:, :states], sums[:, states:])
 
 
 def _added(sums: dict[int, Belief], part: dict[int, Belief]) -> dict[int, Belief]:

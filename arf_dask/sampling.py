@@ -18,7 +18,7 @@ from arf_dask.errors import OptionError
 from arf_dask.evidence import Evidence, read_evidence
 from arf_dask.forge import BLOCK_ROWS, Sampler, forge_block
 from arf_dask.progress import Progress
-from arf_dask.query import RowLogs, log_probability, row_tree_logs
+from arf_dask.query import RowLogs, log_probability, row_stand_logs
 from arf_dask.readings import level_token
 from arf_dask.schema import Flags, Schema
 from arf_dask.seeds import Stage, generator
@@ -182,7 +182,7 @@ def make_ready(
     """What rows of conditions know (all but nulls, if not told); the first of them is the caller's row `first`."""
     tables, known = sampler.tables, not_null(frame) if known is None else known
     evidence = read_evidence(frame, tables.schema, known)
-    logs = row_tree_logs(tables, evidence, {})
+    logs = row_stand_logs(tables, evidence, {})
     dead = np.isneginf(logs.total())
     if dead.any() and on_impossible == "raise":
         row = int(np.flatnonzero(dead)[0])

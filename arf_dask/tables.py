@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -12,10 +13,12 @@ import polars as pl
 from numpy.typing import NDArray
 
 from arf_dask.adversary import Round
-from arf_dask.forest import Boxes, Ints, Tree, depth_levels, leaf_boxes, leaf_nodes
+from arf_dask.forest import Boxes, Ints, Tree, depth_levels, leaf_boxes, leaf_nodes, side_by_side
 from arf_dask.schema import Floats, Schema, Variable
 
 Counts = NDArray[np.int64]
+
+STAND_LEAVES = 2_048  # of trees that are asked together
 
 
 class Entries(NamedTuple):
@@ -39,11 +42,11 @@ class Entries(NamedTuple):
 
 
 class Surroundings(NamedTuple):
-    """Where the leaves of one tree stand. One row per leaf."""
+    """Where the leaves of one stand of trees are. One row per leaf."""
 
     boxes: Boxes  # codes each leaf can hold
     rows: Counts  # training rows
-    first: Ints  # the leaves under its parent: first <= leaf < last, counted within the tree
+    first: Ints  # the leaves under its parent: first <= leaf < last, counted within the stand
     last: Ints
     split: Ints  # the variable its parent splits on; -1 if it has no parent
 
@@ -81,28 +84,51 @@ class Tables:
     def boxes(self) -> Boxes:
         """The codes every leaf of every tree can hold."""
         small = smallest_unsigned(int(self.n_codes.max(initial=1)))
-        parts = [leaf_boxes(tree, self.n_codes) for tree in self.trees]
+        parts = []
+        for trees in self._stands():
+            joined, roots = side_by_side(trees)
+            parts.append(leaf_boxes(joined, self.n_codes, roots))
         return Boxes(*(np.concatenate([side.astype(small) for side in sides]) for sides in zip(*parts, strict=True)))
 
     @cached_property
+    def stands(self) -> Ints:
+        """The first tree of every stand: of trees that are asked together, as each alone is little work; one more."""
+        first, leaves = [0], 0
+        for tree, more in enumerate(np.diff(self.starts).tolist()):
+            if leaves and leaves + more > STAND_LEAVES:
+                first.append(tree)
+                leaves = 0
+            leaves += more
+        return np.array([*first, len(self.trees)], dtype=np.int32)
+
+    @property
+    def stand_starts(self) -> Ints:
+        """Per stand: the number of its first leaf among all; one more at the end."""
+        return self.starts[self.stands]
+
+    def _stands(self) -> list[Sequence[Tree]]:
+        return [self.trees[first:last] for first, last in itertools.pairwise(self.stands.tolist())]
+
+    @cached_property
     def kept(self) -> dict[int, object]:
-        """Per tree: what was worked out for one question and serves the next (leaves.py)."""
+        """Per stand: what was worked out for one question and serves the next (leaves.py)."""
         return {}
 
     @cached_property
     def normal_starts(self) -> Sequence[Counts]:
-        """Per variable and tree: its first entry among those that are intervals; one more at the end."""
+        """Per variable and stand: its first entry among those that are intervals; one more at the end."""
         found = []
         for variable, entries in zip(self.schema.variables, self.entries, strict=True):
             before = np.concatenate([[0], np.cumsum(variable.interval[entries.state])])
-            found.append(before[entries.first[self.starts]])
+            found.append(before[entries.first[self.stand_starts]])
         return found
 
-    def surroundings(self, tree: int) -> Surroundings:
-        """Boxes, rows and parents of the leaves of one tree."""
-        here = slice(self.starts[tree], self.starts[tree + 1])
+    def surroundings(self, stand: int) -> Surroundings:
+        """Boxes, rows and parents of the leaves of one stand."""
+        here = slice(self.stand_starts[stand], self.stand_starts[stand + 1])
         boxes = Boxes(self.boxes.low[here].astype(np.int32), self.boxes.high[here].astype(np.int32))
-        return Surroundings(boxes, self.coverage[here], *parent_ranges(self.trees[tree]))
+        trees = self.trees[self.stands[stand] : self.stands[stand + 1]]
+        return Surroundings(boxes, self.coverage[here], *parent_ranges(*side_by_side(trees)))
 
     @property
     def rounds(self) -> pl.DataFrame:
@@ -149,17 +175,22 @@ def smallest_unsigned(most: int) -> type[np.unsignedinteger]:
     return np.uint16 if most < 2**16 else np.uint32
 
 
-def parent_ranges(tree: Tree) -> tuple[Ints, Ints, Ints]:
-    """Per leaf: the run of leaves under its parent (first, last excluded) and the variable the parent splits on."""
+def parent_ranges(tree: Tree, roots: Ints | None = None) -> tuple[Ints, Ints, Ints]:
+    """Per leaf: the run of leaves under its parent (first, last excluded) and the variable the parent splits on.
+
+    `roots` are those of trees side by side.
+    """
+    roots = np.zeros(1, dtype=np.int32) if roots is None else roots
     n_nodes = len(tree.left)
     is_leaf = tree.left < 0
     before = np.concatenate([[0], np.cumsum(is_leaf)])
     inner = np.flatnonzero(~is_leaf)
-    parent = np.zeros(n_nodes, dtype=np.int64)
+    parent = np.arange(n_nodes)
     parent[tree.left[inner]] = parent[tree.right[inner]] = inner
     # Preorder: the subtree of a node ends where its right sibling begins, or with its parent's.
     end = np.full(n_nodes, n_nodes, dtype=np.int64)
-    for node in depth_levels(tree):
+    end[roots] = np.append(roots[1:], n_nodes)
+    for node in depth_levels(tree, roots):
         below = node[tree.left[node] >= 0]
         end[tree.left[below]] = tree.right[below]
         end[tree.right[below]] = end[below]

@@ -470,3 +470,43 @@ def test_without_smoothing_leaves_the_model_itself_as_it_was():
     frame = small_frame("categorical")
     assert plain.probability({"a": "p"}) == pytest.approx((frame["a"] == "p").mean(), abs=1e-12)
     assert model.probability({"a": "p"}) == before
+
+
+# Values of a density in events, and values that are no numbers
+
+
+def test_a_single_value_of_a_density_adds_nothing_to_an_event():
+    model, frame = small_model("continuous"), small_frame("continuous")
+    value = float(frame["x"][0])
+    rest = {"x": (value - 1.0, value + 0.5)}
+    other = next(c for c in frame.columns if c != "x")
+    alone = model.probability(rest)
+    assert 0 < alone < 1
+    assert model.probability([{"x": value}, rest]) == pytest.approx(alone, rel=1e-9)
+    assert model.probability([rest, {"x": value + 2.0, other: (None, None)}]) == pytest.approx(alone, rel=1e-9)
+    assert model.probability({"x": [value, (value - 1.0, value + 0.5)]}) == pytest.approx(alone, rel=1e-9)
+
+
+def test_a_value_that_the_condition_fixes_is_certain_and_alternatives_to_it_count_once():
+    model, frame = small_model("continuous"), small_frame("continuous")
+    value = float(frame["x"][0])
+    other = next(c for c in frame.columns if c != "x")
+    low = {"x": value, other: (None, float(frame[other].median()))}
+    given = {"x": value}
+    assert model.probability({"x": value}, given=given) == pytest.approx(1)
+    assert model.probability([low, {"x": (value - 1, value + 1)}], given=given) == pytest.approx(1)
+    part = model.probability(low, given=given)
+    assert 0 < part < 1
+    assert model.probability([low, {"x": (value + 1, value + 2)}], given=given) == pytest.approx(part, rel=1e-9)
+    rows = pl.DataFrame({"x": [value, value + 0.25]}, schema={"x": frame.schema["x"]})
+    assert model.probability([low, {"x": (value + 1, value + 2)}], given=rows) == pytest.approx([part, 0.0], rel=1e-9)
+
+
+def test_a_mean_given_nan_is_null_for_a_frame_as_for_a_dict():
+    rng = np.random.default_rng(0)
+    x = np.where(rng.random(300) < 0.3, np.nan, rng.normal(size=300))
+    model = fit(pl.DataFrame({"x": x, "y": rng.normal(size=300) + np.isnan(x)}), columns={"x": "numeric"})
+    by_frame = model.expect(given=pl.DataFrame({"x": [float("nan"), 0.5]}))
+    assert by_frame["x"].to_list() == [None, 0.5]
+    assert by_frame["y"][0] == pytest.approx(model.expect(given={"x": float("nan")})["y"][0], rel=1e-9)
+    assert model.expect(given={"x": float("nan")})["x"].to_list() == [None]

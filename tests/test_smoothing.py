@@ -3,10 +3,19 @@ import polars as pl
 import pytest
 
 import arf_dask
+from arf_dask import smoothing
 from arf_dask.adversary import Round
 from arf_dask.forest import Tree
 from arf_dask.schema import Column, Schema, Variable
-from arf_dask.smoothing import column_share, leaf_counts, leaf_probabilities, parent_share
+from arf_dask.smoothing import (
+    box_rows,
+    column_counts,
+    leaf_counts,
+    leaf_probabilities,
+    leaf_sums,
+    range_sums,
+    row_shares,
+)
 from arf_dask.tables import Entries, Tables, first_entries
 
 LETTERS, SIDES = ["a", "b", "c"], ["left", "right"]
@@ -55,7 +64,7 @@ def probabilities(number: int, **given) -> np.ndarray:
 
 def test_counts_of_a_tree_as_a_table():
     for number, counts in enumerate(COUNTS):
-        assert np.array_equal(leaf_counts(tables(), 0, number), counts)
+        assert np.array_equal(leaf_counts(tables(), 0, number).toarray(), counts)
 
 
 def test_parents_split_and_boxes_of_the_leaves():
@@ -71,16 +80,28 @@ def test_parents_split_and_boxes_of_the_leaves():
 
 def test_a_parent_counts_for_what_it_does_not_split_on():
     around = tables().surroundings(0)
-    share, weight = parent_share(COUNTS[0].astype(float), around, 0, 1.0)
+    share = row_shares(around, 0, 1.0, np.array([4, 6, 6]))
     # The root splits on c0, so leaf 0 stands in for it; leaves 1 and 2 share a parent of six rows.
-    np.testing.assert_allclose(share, [[1, 0, 0], [0, 1 / 3, 2 / 3], [0, 1 / 3, 2 / 3]])
-    np.testing.assert_allclose(weight, [10 / 11, 6 / 7, 6 / 7])
+    np.testing.assert_allclose(share.own, [1 / 5 * (1 + 10 / 11 / 4), 1 / 4, 1 / 4])
+    np.testing.assert_allclose(share.parent, [0, 1 / 4 * 6 / 7 / 6, 1 / 4 * 6 / 7 / 6])
+    np.testing.assert_allclose(share.column, [1 / 5 * 1 / 11 / 4, 1 / 4 * 1 / 7 / 6, 1 / 4 * 1 / 7 / 6])
 
 
 def test_the_column_counts_inside_the_box():
     variable = tables().schema.variables[0]
-    share = column_share(variable, HISTOGRAMS[0], np.array([0, 1, 0]), np.array([0, 2, 2]))
-    np.testing.assert_allclose(share, [[1, 0, 0], [0, 1 / 3, 2 / 3], [0.4, 0.2, 0.4]])
+    low, high = np.array([0, 1, 0]), np.array([0, 2, 2])
+    assert column_counts(variable, HISTOGRAMS[0], low, high, np.arange(3)).tolist() == [[4, 0, 0], [0, 2, 4], [4, 2, 4]]
+    assert box_rows(HISTOGRAMS[0], low, high).tolist() == [4, 6, 10]
+
+
+def test_sums_of_ranges_keep_what_is_small_beside_what_is_large():
+    rng = np.random.default_rng(0)
+    values = rng.normal(size=(37, 2)) * 10.0 ** rng.integers(-9, 9, (37, 2))
+    first = rng.integers(0, 37, 200)
+    last = rng.integers(first, 38)
+    expected = [values[a:b].sum(axis=0) for a, b in zip(first, last, strict=True)]
+    np.testing.assert_allclose(range_sums(values, first, last), expected, rtol=1e-12)
+    assert range_sums(np.array([[1e20], [1.0], [1e20]]), np.array([1]), np.array([2])).item() == 1.0
 
 
 def test_one_row_of_prior():
@@ -130,7 +151,7 @@ def fixture_model():
 
 
 def each(model):
-    for tree in range(len(model.trees)):
+    for tree in range(len(model.stands) - 1):
         around = model.surroundings(tree)
         for number, variable in enumerate(model.schema.variables):
             yield leaf_probabilities(model, tree, number, around), variable, around, number
@@ -151,8 +172,31 @@ def test_nothing_outside_its_box_has_probability(model):
 
 
 def test_whatever_a_leaf_has_seen_has_probability(model):
-    for tree in range(len(model.trees)):
+    for tree in range(len(model.stands) - 1):
         around = model.surroundings(tree)
         for number in range(len(model.schema.variables)):
             found = leaf_probabilities(model, tree, number, around)
-            assert np.all(found[leaf_counts(model, tree, number) > 0] > 0)
+            assert np.all(found[leaf_counts(model, tree, number).toarray() > 0] > 0)
+
+
+def test_some_states_and_sums_over_all_of_them_are_those_of_the_whole_table(model):
+    rng = np.random.default_rng(0)
+    for tree in range(len(model.stands) - 1):
+        around = model.surroundings(tree)
+        for number, variable in enumerate(model.schema.variables):
+            found = leaf_probabilities(model, tree, number, around)
+            some = np.flatnonzero(rng.random(variable.n_states) < 0.5)
+            np.testing.assert_allclose(
+                leaf_probabilities(model, tree, number, around, some), found[:, some], rtol=1e-12
+            )
+            values = rng.normal(size=(variable.n_states, 2))
+            np.testing.assert_allclose(
+                leaf_sums(model, tree, number, around, values), found @ values, rtol=1e-10, atol=1e-12
+            )
+
+
+def test_families_of_any_size_give_the_same(model, monkeypatch):
+    before = [found for found, *_ in each(model)]
+    monkeypatch.setattr(smoothing, "LARGE_FAMILIES", 0)
+    for (found, *_), expected in zip(each(model), before, strict=True):
+        np.testing.assert_allclose(found, expected, rtol=1e-12)
