@@ -67,7 +67,8 @@ def _complete_rows(
 ) -> pl.DataFrame:
     tables = sampler.tables
     evidence = read_evidence(frame, tables.schema, known)
-    logs = row_stand_logs(tables, evidence, {})
+    # Few draws visit few stands of trees again; many visit most of them.
+    logs = row_stand_logs(tables, evidence, {}, keep=4 * n >= len(tables.stands))
     dead = np.isneginf(logs.total())
     if dead.any() and on_impossible == "raise":
         _name_unseen(frame, tables.schema, int(np.flatnonzero(dead)[0]))
