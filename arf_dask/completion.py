@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from typing import TypeVar
 
 import numpy as np
@@ -16,7 +17,7 @@ from arf_dask.evidence import Evidence, Known, forget, into_range
 from arf_dask.forge import BLOCK_ROWS, Drawn, Sampler, assemble, draw_places, draw_variable
 from arf_dask.leaves import Cells, compile_piece, view_stand
 from arf_dask.pairs import Index, find_pairs, log_weights, make_index, make_scales, run_starts
-from arf_dask.query import RowLogs, allowed_shares, row_log_density, row_stand_logs
+from arf_dask.query import RowLogs, Weighed, allowed_shares, row_log_density, row_stand_logs
 from arf_dask.schema import Flags, Floats, Ints
 from arf_dask.seeds import Stage, generator
 from arf_dask.tables import Tables
@@ -37,7 +38,7 @@ def draw_leaves(
     leaf = np.zeros((evidence.n_rows, n), dtype=np.int64)
     filled = np.zeros(evidence.n_rows, dtype=np.int64)
     index = make_index(tables, evidence, compile_piece(tables, piece or {}), unknown_only=True)
-    shared = tables, index, counts, seed
+    shared = tables, index, counts, seed, logs.weighed
     for stand, (row, found) in enumerate(Threads().map(_stand_leaves, shared, range(len(tables.stands) - 1))):
         count = counts[:, stand]
         first = np.cumsum(count) - count
@@ -137,22 +138,32 @@ def _log_trials(
     return row_log_density(tables, trial, [piece or {}], unknown_only=True).reshape(len(dead), width)
 
 
-def _stand_leaves(shared: tuple[Tables, Index, NDArray[np.int64], int], stand: int) -> tuple[NDArray[np.int64], Leaves]:
+def _stand_leaves(
+    shared: tuple[Tables, Index, NDArray[np.int64], int, Sequence[list[Weighed] | None]], stand: int
+) -> tuple[NDArray[np.int64], Leaves]:
     """Rows, in order and as often as they are to be drawn in this stand, and their leaves."""
-    tables, index, counts, seed = shared
+    tables, index, counts, seed, weighed = shared
     rng = generator(seed, Stage.GIVEN, stand, 1)
-    view = view_stand(tables, stand)
-    scales = make_scales(view, index)
+    kept = weighed[stand] if weighed else None
     rows_out, leaves_out = [np.empty(0, dtype=np.int64)], [np.empty(0, dtype=np.int64)]
-    for pairs in find_pairs(view, index, np.flatnonzero(counts[:, stand])):
-        logs = log_weights(view, index, scales, pairs)
-        some = np.isfinite(logs)
-        row, leaf, logs = pairs.row[some], pairs.leaf[some], logs[some]
+    for pairs in _weigh_again(tables, stand, index, counts[:, stand]) if kept is None else kept:
+        some = np.flatnonzero(np.isfinite(pairs.logs) & (counts[pairs.row, stand] > 0))
+        if not len(some):
+            continue
+        row, leaf, logs = pairs.row[some].astype(np.int64), pairs.leaf[some].astype(np.int64), pairs.logs[some]
         once = row[run_starts(row)]
         wanted = np.repeat(once, counts[once, stand])
         rows_out.append(wanted)
         leaves_out.append(tables.stand_starts[stand] + leaf[_choose(row, logs, wanted, rng)])
     return np.concatenate(rows_out), np.concatenate(leaves_out)
+
+
+def _weigh_again(tables: Tables, stand: int, index: Index, count: NDArray[np.int64]) -> Iterator[Weighed]:
+    """The pairs of the rows that have draws in this stand."""
+    view = view_stand(tables, stand)
+    scales = make_scales(view, index)
+    for pairs in find_pairs(view, index, np.flatnonzero(count)):
+        yield Weighed(pairs.row, pairs.leaf, log_weights(view, index, scales, pairs))
 
 
 def _choose(row: Leaves, logs: Floats, wanted: Leaves, rng: np.random.Generator) -> Leaves:

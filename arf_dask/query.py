@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
 from arf_dask.cluster import Threads
@@ -33,6 +34,7 @@ from arf_dask.schema import Floats, Variable
 from arf_dask.tables import Tables
 
 Narrow = Mapping[int, Cells]
+KEPT_PAIRS = 10_000_000  # 160 MB
 
 
 class Belief(NamedTuple):
@@ -67,10 +69,19 @@ def row_log_density(
     return logs[0] if len(logs) == 1 else log_sum(np.stack(logs, axis=-1))
 
 
+class Weighed(NamedTuple):
+    """Pairs of one stand and the logs of their weights."""
+
+    row: NDArray[np.integer]
+    leaf: NDArray[np.integer]
+    logs: Floats
+
+
 class RowLogs(NamedTuple):
     """Log densities by row and stand of trees."""
 
     by_stand: list[Floats]
+    weighed: Sequence[list[Weighed] | None] = ()  # per stand: its pairs, where they were few enough to keep
 
     def total(self) -> Floats:
         """Over all of them. Added up in their order, so that every row's sum is its own."""
@@ -80,10 +91,20 @@ class RowLogs(NamedTuple):
         return total
 
 
-def row_stand_logs(tables: Tables, evidence: Evidence, piece: Piece, *, unknown_only: bool = False) -> RowLogs:
-    """Per stand of trees and row: the log density of what the row knows, with the piece."""
+def row_stand_logs(
+    tables: Tables, evidence: Evidence, piece: Piece, *, unknown_only: bool = False, keep: bool = False
+) -> RowLogs:
+    """Per stand of trees and row: the log density of what the row knows, with the piece.
+
+    With `keep`, the weights of pairs are kept for who needs them again, as long as they are few.
+    """
     index = make_index(tables, evidence, compile_piece(tables, piece), unknown_only=unknown_only)
-    return RowLogs(list(Threads().map(_stand_logs, (tables, index), range(len(tables.stands) - 1))))
+    logs, weighed, left = [], [], KEPT_PAIRS if keep else 0
+    for total, pairs in Threads().map(_stand_logs, (tables, index, keep), range(len(tables.stands) - 1)):
+        logs.append(total)
+        left -= sum(len(part.logs) for part in pairs)
+        weighed.append(pairs if left > 0 else None)
+    return RowLogs(logs, weighed)
 
 
 def beliefs(tables: Tables, pieces: Sequence[Piece], numbers: Sequence[int]) -> dict[int, Belief]:
@@ -141,14 +162,18 @@ def view_weights(view: View, narrow: Narrow) -> Floats:
     return logs
 
 
-def _stand_logs(shared: tuple[Tables, Index], stand: int) -> Floats:
-    tables, index = shared
+def _stand_logs(shared: tuple[Tables, Index, bool], stand: int) -> tuple[Floats, list[Weighed]]:
+    tables, index, keep = shared
     view = view_stand(tables, stand)
     scales = make_scales(view, index)
     total = np.full(index.evidence.n_rows, -np.inf)
+    kept = []
     for pairs in find_pairs(view, index):
-        sum_by_row(total, log_weights(view, index, scales, pairs), pairs.row)
-    return total
+        logs = log_weights(view, index, scales, pairs)
+        sum_by_row(total, logs, pairs.row)
+        if keep:
+            kept.append(Weighed(pairs.row.astype(np.int32), pairs.leaf.astype(np.int32), logs))
+    return total, kept
 
 
 def _stand_belief(shared: tuple[Tables, Narrow, Sequence[int], float], stand: int) -> dict[int, Belief]:

@@ -90,7 +90,7 @@ def _draw(shared: tuple[Source, int], place: Place) -> pl.DataFrame:
 def sample_rows(sampler: Sampler, given: Any, n: int, seed: int, on_impossible: str) -> pl.DataFrame:
     """`n` rows for every row of a frame of conditions, in order."""
     frame = condition_frame(given, sampler.tables.schema)
-    return complete_rows(make_ready(sampler, frame, on_impossible), n, seed, seed)
+    return complete_rows(make_ready(sampler, frame, on_impossible, n), n, seed, seed)
 
 
 # Sources.
@@ -176,13 +176,18 @@ def make_ready(
     sampler: Sampler,
     frame: pl.DataFrame,
     on_impossible: str,
+    n: int,
     first: int = 0,
     known: dict[str, Flags] | None = None,
 ) -> Ready:
-    """What rows of conditions know (all but nulls, if not told); the first of them is the caller's row `first`."""
+    """What rows of conditions know (all but nulls, if not told), for `n` draws of each.
+
+    The first of them is the caller's row `first`.
+    """
     tables, known = sampler.tables, not_null(frame) if known is None else known
     evidence = read_evidence(frame, tables.schema, known)
-    logs = row_stand_logs(tables, evidence, {})
+    # Few draws visit few stands of trees again; many visit most of them.
+    logs = row_stand_logs(tables, evidence, {}, keep=4 * n >= len(tables.stands))
     dead = np.isneginf(logs.total())
     if dead.any() and on_impossible == "raise":
         row = int(np.flatnonzero(dead)[0])
@@ -247,7 +252,7 @@ def draw_stretch(
 ) -> pl.DataFrame:
     """The rows of one block; `conditions` are those from `low` up to `high`."""
     n = stretch.rows // max(conditions.height, 1)
-    ready = make_ready(sampler, conditions, on_impossible, stretch.low)
+    ready = make_ready(sampler, conditions, on_impossible, n, stretch.low)
     return complete_rows(ready, n, block_seed(seed, stretch.block), seed, stretch.first)
 
 
@@ -300,7 +305,7 @@ def _only_row(sampler: Sampler, given: Mapping[str, Any]) -> Ready:
     schema = sampler.tables.schema
     frame = pl.DataFrame({name: _constant(schema, name, value, 1) for name, value in given.items()})
     known = {name: np.ones(1, dtype=bool) for name in given}
-    return make_ready(sampler, frame, "relax", known=known)
+    return make_ready(sampler, frame, "relax", BLOCK_ROWS, known=known)
 
 
 def _relaxed(sampler: Sampler, alternatives: Sequence[Mapping[str, Any]]) -> Relaxed:
