@@ -173,13 +173,12 @@ class View:
     def number_sums(self, number: int, allowed: Floats) -> Floats:
         """(leaf, 2): the probability that there is a number, and that times the mean place; of allowed states only."""
         variable = self.tables.schema.variables[number]
-        values = self.number_values(number) * allowed[:, None]
+        # Probabilities of the intervals come along, as sums of one state each.
+        each = np.eye(variable.n_states)[:, variable.interval]
+        values = np.hstack([self.number_values(number), each]) * allowed[:, None]
         sums = leaf_sums(self.tables, self.stand, number, self.around, values)
-        intervals = np.flatnonzero(variable.interval).astype(np.int32)
-        if len(intervals):
-            shares = self.shares_of(number, intervals) * allowed[intervals]
-            sums[:, 1] += np.einsum("ls,ls->l", shares, self.interval_means(number))
-        return sums
+        sums[:, 1] += np.einsum("ls,ls->l", sums[:, 2:], self.interval_means(number))
+        return sums[:, :2]
 
     def _narrowed(self, number: int, cells: Cells, cell: int) -> Normals:
         state = int(cells.state[cell]) - self.tables.schema.variables[number].first_interval

@@ -133,15 +133,17 @@ def row_beliefs(
     index = make_index(tables, evidence, compile_piece(tables, piece or {}), unknown_only=True)
     slot = {number: _places_of(rows, evidence, number) for number, rows in wanted.items()}
     total, by_stand = np.full(evidence.n_rows, -np.inf), []
-    sums: dict[int, Floats] = {}
-    for logs, found in Threads().map(_stand_row_beliefs, (tables, index, wanted, slot), range(len(tables.stands) - 1)):
+    sums = {number: np.zeros((len(rows), _width(tables, number))) for number, rows in wanted.items()}
+    unknown = {number: rows for number, rows in wanted.items() if (slot[number] >= 0).any()}
+    shared = tables, index, unknown, slot
+    for logs, found in Threads().map(_stand_row_beliefs, shared, range(len(tables.stands) - 1)):
         # What a stand believes weighs with the density of the row in it, as stands come in.
         both = np.logaddexp(total, logs)
         with np.errstate(invalid="ignore"):
             before, now = (np.nan_to_num(np.exp(part - both)) for part in (total, logs))
-        for number, rows in wanted.items():
-            part = found[number] * now[rows, None]
-            sums[number] = part + sums[number] * before[rows, None] if number in sums else part
+        for number, rows in unknown.items():
+            sums[number] *= before[rows, None]
+            sums[number] += found[number] * now[rows, None]
         total = both
         by_stand.append(logs)
     return RowLogs(by_stand), {
@@ -287,6 +289,12 @@ def _masked(tables: Tables, evidence: Evidence, number: int, rows: Rows, sums: F
             belief.states[mine] *= agree
             belief.moments[mine] *= agree[:, variable.interval]
     return belief
+
+
+def _width(tables: Tables, number: int) -> int:
+    """The columns of `leaf_table`."""
+    variable = tables.schema.variables[number]
+    return 2 if is_number(tables.schema, variable) else variable.n_states + int(variable.interval.sum())
 
 
 def _split(sums: Floats, states: int) -> Belief:

@@ -24,7 +24,6 @@ from arf_dask.schema import Floats, Ints, Variable
 from arf_dask.tables import Counts, Surroundings, Tables
 
 STRENGTH = 2.0
-LARGE_FAMILIES = 64  # leaves under the parents of leaves, on average, beyond which they are summed in another way
 
 
 class Shares(NamedTuple):
@@ -132,17 +131,12 @@ def family_sums(sums: Floats, around: Surroundings, share: Shares) -> Floats:
 
 def _family(around: Surroundings, share: Shares) -> csr_array | None:
     """(leaf, leaf): what a row of the second counts for in the first. None where parents have too many leaves."""
-    n = len(around.rows)
-    alone = share.parent == 0
-    first = np.where(alone, np.arange(n), around.first)
-    sizes = np.where(alone, 1, around.last - around.first).astype(np.int64)
-    if sizes.sum() > LARGE_FAMILIES * n:
+    if around.families is None:
         return None
-    ends = np.cumsum(sizes)
-    member = np.arange(ends[-1]) - np.repeat(ends - sizes - first, sizes)
-    weight = np.repeat(share.parent, sizes)
-    weight[ends - sizes + np.arange(n) - first] += share.own
-    return csr_array((weight, member.astype(np.int32), np.append(0, ends).astype(np.int32)), shape=(n, n))
+    ends, member, itself = around.families
+    weight = np.repeat(share.parent, np.diff(ends))
+    weight[itself] += share.own
+    return csr_array((weight, member, ends), shape=(len(itself), len(itself)))
 
 
 def row_shares(around: Surroundings, number: int, strength: float, box: Counts) -> Shares:

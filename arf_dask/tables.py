@@ -18,6 +18,7 @@ from arf_dask.schema import Floats, Schema, Variable
 
 Counts = NDArray[np.int64]
 
+LARGE_FAMILIES = 64  # leaves under the parents of leaves, on average, that are not written out
 STAND_LEAVES = 2_048  # of trees that are asked together
 
 
@@ -41,6 +42,14 @@ class Entries(NamedTuple):
         return slice(int(first[0]), int(first[-1])), np.repeat(np.arange(stop - start), np.diff(first))
 
 
+class Families(NamedTuple):
+    """The leaves under the parent of every leaf, leaf by leaf."""
+
+    ends: Ints  # per leaf: where its family starts; one more at the end
+    member: Ints  # the leaves
+    itself: NDArray[np.int64]  # per leaf: its own place among them
+
+
 class Surroundings(NamedTuple):
     """Where the leaves of one stand of trees are. One row per leaf."""
 
@@ -49,6 +58,7 @@ class Surroundings(NamedTuple):
     first: Ints  # the leaves under its parent: first <= leaf < last, counted within the stand
     last: Ints
     split: Ints  # the variable its parent splits on; -1 if it has no parent
+    families: Families | None  # None: too many to write out
 
 
 @dataclass(frozen=True, eq=False)
@@ -128,7 +138,8 @@ class Tables:
         here = slice(self.stand_starts[stand], self.stand_starts[stand + 1])
         boxes = Boxes(self.boxes.low[here].astype(np.int32), self.boxes.high[here].astype(np.int32))
         trees = self.trees[self.stands[stand] : self.stands[stand + 1]]
-        return Surroundings(boxes, self.coverage[here], *parent_ranges(*side_by_side(trees)))
+        first, last, split = parent_ranges(*side_by_side(trees))
+        return Surroundings(boxes, self.coverage[here], first, last, split, families(first, last))
 
     @property
     def rounds(self) -> pl.DataFrame:
@@ -197,6 +208,16 @@ def parent_ranges(tree: Tree, roots: Ints | None = None) -> tuple[Ints, Ints, In
     of_leaf = parent[leaf_nodes(tree)]
     split = np.where(tree.feature[of_leaf] >= 0, tree.feature[of_leaf], -1)
     return before[of_leaf].astype(np.int32), before[end[of_leaf]].astype(np.int32), split.astype(np.int32)
+
+
+def families(first: Ints, last: Ints) -> Families | None:
+    """The runs first .. last - 1 written out, if that is not too much."""
+    sizes = (last - first).astype(np.int64)
+    if sizes.sum() > LARGE_FAMILIES * len(sizes):
+        return None
+    ends = np.concatenate([[0], np.cumsum(sizes)])
+    member = np.arange(ends[-1]) - np.repeat(ends[:-1] - first, sizes)
+    return Families(ends.astype(np.int32), member.astype(np.int32), ends[:-1] + np.arange(len(first)) - first)
 
 
 def value_edges(variable: Variable, schema: Schema, support: str) -> Floats:

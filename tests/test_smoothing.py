@@ -3,7 +3,7 @@ import polars as pl
 import pytest
 
 import arf_dask
-from arf_dask import smoothing
+from arf_dask import tables as arf_tables
 from arf_dask.adversary import Round
 from arf_dask.forest import Tree
 from arf_dask.schema import Column, Schema, Variable
@@ -197,6 +197,6 @@ def test_some_states_and_sums_over_all_of_them_are_those_of_the_whole_table(mode
 
 def test_families_of_any_size_give_the_same(model, monkeypatch):
     before = [found for found, *_ in each(model)]
-    monkeypatch.setattr(smoothing, "LARGE_FAMILIES", 0)
+    monkeypatch.setattr(arf_tables, "LARGE_FAMILIES", 0)
     for (found, *_), expected in zip(each(model), before, strict=True):
         np.testing.assert_allclose(found, expected, rtol=1e-12)
