@@ -152,22 +152,25 @@ SOURCES = click.argument("sources", metavar="IN...", nargs=-1, required=True)
 FIT_OPTIONS = ("trees", "min_leaf", "max_rounds", "tolerance", "max_features", "rows_per_tree", "family", "support")
 
 
+ABOUT = """Synthetic tables from adversarial random forests.
+
+\b
+arf-dask synthesize orders.csv --to twin.csv          a twin of a table
+arf-dask fit orders.parquet --model orders.model      learn once ...
+arf-dask sample orders.model --to out/ -n 1000000     ... draw often
+arf-dask inspect orders.model                         what a model knows
+
+Every command has its own --help.
+"""
+
+
 # The commands.
 
 
-@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]}, epilog=CODES)
+@click.group(cls=Commands, help=ABOUT, context_settings={"help_option_names": ["-h", "--help"]}, epilog=CODES)
 @click.version_option(library_versions(["arf_dask"])["arf_dask"], prog_name="arf-dask")
 def cli() -> None:
-    r"""Synthetic tables from adversarial random forests.
-
-    \b
-    arf-dask synthesize orders.csv --to twin.csv          a twin of a table
-    arf-dask fit orders.parquet --model orders.model      learn once ...
-    arf-dask sample orders.model --to out/ -n 1000000     ... draw often
-    arf-dask inspect orders.model                         what a model knows
-
-    Every command has its own --help.
-    """
+    """Synthetic tables from adversarial random forests."""
 
 
 @cli.command("fit", epilog=CODES)
