@@ -14,11 +14,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from arf_dask.cluster import Runner, Threads
 from arf_dask.encode import Codes
 from arf_dask.forest import Ints, Tree, gate_tree, graft, grow_tree, leaf_nodes, leaf_numbers, prune
 from arf_dask.progress import Progress
 from arf_dask.seeds import Stage, generator
+from arf_dask.tasks import Runner, Threads
 
 logger = logging.getLogger(__name__)
 

@@ -9,7 +9,6 @@ import numpy as np
 import polars as pl
 
 from arf_dask.axis import FLOATS, nameless
-from arf_dask.cluster import Threads
 from arf_dask.conditions import Piece, Span, parse
 from arf_dask.density import condition_evidence, condition_frame, impossible
 from arf_dask.encode import decode_column
@@ -21,6 +20,7 @@ from arf_dask.marginals import log_weight
 from arf_dask.query import Belief, beliefs, log_probability, row_beliefs, view_weights
 from arf_dask.schema import FIRST_LEVEL, Column, Floats, Schema
 from arf_dask.tables import Tables
+from arf_dask.tasks import Threads
 
 HALVINGS = 60
 EPSILON = 1e-12

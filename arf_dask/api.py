@@ -14,7 +14,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from arf_dask.adversary import Round, Training, train
-from arf_dask.cluster import Runner, Threads, runner_for
+from arf_dask.cluster import runner_for
 from arf_dask.encode import Codes, encode_codes, match_frame
 from arf_dask.errors import KeyColumnWarning, unknown_option
 from arf_dask.forde import summarise_one
@@ -35,6 +35,7 @@ from arf_dask.seeds import Stage, entropy, generator
 from arf_dask.sink import check_target
 from arf_dask.storage import PathLike
 from arf_dask.tables import Entries, Tables
+from arf_dask.tasks import Runner, Threads
 
 logger = logging.getLogger(__name__)
 

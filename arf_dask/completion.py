@@ -10,7 +10,6 @@ import polars as pl
 from numpy.typing import NDArray
 
 from arf_dask.axis import nameless
-from arf_dask.cluster import Threads
 from arf_dask.conditional import Leaves, draw_cells, pick
 from arf_dask.conditions import Piece
 from arf_dask.evidence import Evidence, Known, forget, into_range
@@ -21,6 +20,7 @@ from arf_dask.query import RowLogs, Weighed, allowed_shares, row_log_density, ro
 from arf_dask.schema import Flags, Floats, Ints
 from arf_dask.seeds import Stage, generator
 from arf_dask.tables import Tables
+from arf_dask.tasks import Threads
 
 Kind = TypeVar("Kind", bound=np.generic)
 

@@ -10,7 +10,6 @@ import polars as pl
 from numpy.typing import NDArray
 
 from arf_dask.bundles import Discrete, flag_ties, sample_rows
-from arf_dask.cluster import Runner
 from arf_dask.encode import encode_codes
 from arf_dask.order import level_scores
 from arf_dask.parts import Group, Parts, group_parts, load_each
@@ -29,6 +28,7 @@ from arf_dask.profile import check_frame, check_kinds, profile_frame
 from arf_dask.progress import Progress
 from arf_dask.schema import NULL, Floats, Ints, Schema, Variable
 from arf_dask.survey import survey
+from arf_dask.tasks import Runner
 
 ORDER_ROWS = 10_000
 ORDER_BUCKETS = 16

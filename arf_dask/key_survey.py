@@ -12,9 +12,9 @@ from typing import NamedTuple
 
 import polars as pl
 
-from arf_dask.cluster import Runner
 from arf_dask.parts import Group, load_each
 from arf_dask.progress import Progress
+from arf_dask.tasks import Runner
 from arf_dask.template_learning import extremes, learn_strings, merge_extremes, occupied, skeletons_of, vacate
 from arf_dask.templates import StringShape
 

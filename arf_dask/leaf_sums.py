@@ -17,13 +17,13 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from arf_dask.cluster import Runner
 from arf_dask.encode import Encoded, encode_rows
 from arf_dask.forde import TreeSums, join_trees, merge_trees, sum_tree
 from arf_dask.forest import Ints, Router, Tree, leaf_nodes, make_router, route_leaves
 from arf_dask.parts import Group, Parts, group_parts, load_each
 from arf_dask.progress import Progress
 from arf_dask.schema import Floats, Schema, Variable
+from arf_dask.tasks import Runner
 
 DENSE_CELLS = 2**22  # leaves times states of a table without gaps, at most
 SUM_BYTES = 2**27  # of the sums of the trees that are summed at once

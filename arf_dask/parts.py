@@ -24,9 +24,10 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 from polars.selectors import by_name
 
-from arf_dask.cluster import Runner, Threads, place
+from arf_dask.cluster import place
 from arf_dask.errors import DataError
 from arf_dask.frames import from_pandas, is_csv, is_dask, scan_csv, take, to_dask
+from arf_dask.tasks import Runner, Threads
 
 CELLS = 5_000_000  # of a part, at most
 IN_MEMORY = 2**27  # bytes of CSV files that are read at once: parsed, they are a few times as large

@@ -14,13 +14,13 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from arf_dask.cluster import Runner
 from arf_dask.encode import Codes, encode_codes, match_frame
 from arf_dask.forest import Router, Tree, leaf_nodes, make_router, prune, route_leaves
 from arf_dask.parts import Group, Parts, group_parts, load_each
 from arf_dask.profile import check_frame
 from arf_dask.progress import Progress
 from arf_dask.schema import Schema
+from arf_dask.tasks import Runner
 
 Counts = NDArray[np.int64]
 

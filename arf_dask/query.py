@@ -13,7 +13,6 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
-from arf_dask.cluster import Threads
 from arf_dask.conditions import Piece
 from arf_dask.evidence import Evidence, Rows
 from arf_dask.leaves import Cells, View, compile_piece, is_number, view_stand
@@ -32,6 +31,7 @@ from arf_dask.pairs import (
 )
 from arf_dask.schema import Floats, Variable
 from arf_dask.tables import Tables
+from arf_dask.tasks import Threads
 
 Narrow = Mapping[int, Cells]
 KEPT_PAIRS = 10_000_000  # 160 MB

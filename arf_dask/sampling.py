@@ -8,7 +8,6 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 import polars as pl
 
-from arf_dask.cluster import Threads
 from arf_dask.completion import complete, draw_leaves, relax
 from arf_dask.conditional import Plan, forge_given, make_plan
 from arf_dask.conditions import Interval, Piece, is_choices, parse
@@ -23,6 +22,7 @@ from arf_dask.readings import level_token
 from arf_dask.schema import Flags, Schema
 from arf_dask.seeds import Stage, generator
 from arf_dask.tables import Tables
+from arf_dask.tasks import Threads
 
 POLICIES = ("raise", "null", "relax")
 

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import polars as pl
 
-from arf_dask.cluster import Threads, n_cores, runner_for
+from arf_dask.cluster import runner_for
 from arf_dask.density import condition_frame
 from arf_dask.errors import ArfError, OptionError, OutputError
 from arf_dask.forge import BLOCK_ROWS, Sampler, make_sampler
@@ -41,6 +41,7 @@ from arf_dask.seeds import entropy
 from arf_dask.storage import library_versions, model_hash
 from arf_dask.stores import TEMPORARY, Directory, PathLike, Store, explain, open_store, telling
 from arf_dask.tables import Tables
+from arf_dask.tasks import Threads, n_cores
 
 MODES = ("error", "overwrite", "resume")
 TASK_BLOCKS = 4  # blocks that a task draws at least: small parts are made several at a time

@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 
 from arf_dask.axis import FLOATS, Axis, Measured, axis_of, is_numeric, measure, merge_measured, nameless
 from arf_dask.bins import Floats, Line, find_atoms
-from arf_dask.cluster import Runner
 from arf_dask.errors import OptionError
 from arf_dask.key_survey import Strings, learn_string_keys
 from arf_dask.keys import Values, check_key, is_text, key_shape, learn_sequence, names_rows
@@ -25,6 +24,7 @@ from arf_dask.parts import Group, Parts, group_parts, load_each
 from arf_dask.profile import Profile, are_levels, check_infinite, check_kinds, check_shape, has_levels, line_of, text_of
 from arf_dask.progress import Progress
 from arf_dask.schema import Kind
+from arf_dask.tasks import Runner
 from arf_dask.templates import StringShape
 
 MOST_DISTINCT = 2**16  # values of a column that are counted one by one

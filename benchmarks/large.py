@@ -28,11 +28,11 @@ import polars as pl
 import psutil  # type: ignore[import-untyped]
 
 import arf_dask
-from arf_dask.cluster import Threads
 from arf_dask.encode import encode_codes, line_places
 from arf_dask.forest import Router, make_router, route_leaves
 from arf_dask.parts import Group, group_parts, load_each, open_parts
 from arf_dask.schema import Schema
+from arf_dask.tasks import Threads
 
 ROWS_PER_FILE = 500_000
 GB = 2**30

@@ -26,9 +26,9 @@ from metrics import has_levels
 from speed import uniform_frame
 
 import arf_dask
-from arf_dask.cluster import Threads
 from arf_dask.forge import BLOCK_ROWS
 from arf_dask.parquet import arrow_schema, few_valued, write_part
+from arf_dask.tasks import Threads
 
 BAR = 3.5
 

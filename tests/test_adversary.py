@@ -2,9 +2,9 @@ import numpy as np
 import pytest
 
 from arf_dask.adversary import Training, draw_from_leaves, draw_independent, out_of_bag_accuracy, train
-from arf_dask.cluster import Threads
 from arf_dask.forest import leaf_numbers
 from arf_dask.progress import progress_for
+from arf_dask.tasks import Threads
 
 
 def training(**changes) -> Training:

@@ -1,59 +1,191 @@
+"""The runner on real scheduler and worker processes."""
+
 import threading
 import time
+import warnings
 
+import cluster_tasks as tasks
+import dask
+import numpy as np
 import pytest
+from clusters import Processes, certificates
+from distributed import Client, Security
 
-from arf_dask.cluster import Threads, n_cores
-
-
-def scaled(factor: int, item: int) -> int:
-    time.sleep(0.002 * (item % 3))  # finish out of order
-    return factor * item
-
-
-@pytest.mark.parametrize("threads", [1, 2, 5])
-def test_results_come_in_the_order_of_the_items(threads):
-    assert list(Threads(threads).map(scaled, 10, range(30))) == [10 * item for item in range(30)]
+from arf_dask.cluster import Cluster, runner_for
+from arf_dask.errors import ClusterError, DataError, OptionError
+from arf_dask.tasks import Threads
 
 
-@pytest.mark.parametrize("threads", [1, 3])
-def test_no_items_give_no_results(threads):
-    assert list(Threads(threads).map(scaled, 10, [])) == []
+@pytest.fixture(scope="module")
+def processes(tmp_path_factory):
+    with Processes(tmp_path_factory.mktemp("cluster"), workers=2) as started:
+        yield started
 
 
-@pytest.mark.parametrize("threads", [1, 3])
-def test_an_error_reaches_the_caller(threads):
-    def fails(_: None, item: int) -> int:
-        if item == 4:
-            raise ValueError("item 4")
-        return item
-
-    results = Threads(threads).map(fails, None, range(9))
-    assert [next(results) for _ in range(4)] == [0, 1, 2, 3]
-    with pytest.raises(ValueError, match="item 4"):
-        next(results)
+@pytest.fixture
+def client(processes):
+    with Client(processes.address, set_as_default=False) as connected:
+        connected.wait_for_workers(2, timeout=60)
+        yield connected
 
 
-@pytest.mark.parametrize("threads", [1, 2])
-def test_results_never_pile_up(threads):
-    begun = []
-    results = Threads(threads).map(lambda _, item: begun.append(item), None, range(1_000))
-    next(results)
-    time.sleep(0.05)
-    assert len(begun) <= 2 * threads + 1
+def test_results_come_in_the_order_of_the_items(client):
+    assert list(Cluster(client).map(tasks.shifted, 10, range(50))) == [10 + item for item in range(50)]
+    assert list(Cluster(client).map(tasks.shifted, 10, [])) == []
+
+
+@pytest.mark.parametrize("n", [1, 2, 5, 7, 37])
+def test_results_merge_in_the_same_order_everywhere(client, n):
+    calls = []
+    there = Cluster(client).reduce(tasks.listed, None, range(n), tasks.bracketed, lambda: calls.append(1))
+    here = Threads(3).reduce(tasks.listed, None, range(n), tasks.bracketed, lambda: None)
+    assert there == here
+    assert len(calls) == n
+
+
+def test_work_is_spread_over_the_workers(client):
+    assert len(set(Cluster(client).map(tasks.process_of, None, range(40)))) == 2
+
+
+def test_what_tasks_share_travels_to_a_worker_once_and_without_a_warning(client, tmp_path):
+    large = tasks.Array(np.ones(4_000_000), str(tmp_path))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        found = list(Cluster(client).map(tasks.total, large, range(60)))
+    assert found == [4e6 + item for item in range(60)]
+    unpacked = [path.name.split("-")[0] for path in tmp_path.iterdir()]
+    assert len(unpacked) == len(set(unpacked)) <= 2  # once in each process at most
+
+
+def test_an_item_may_live_on_the_cluster(client):
+    assert list(Cluster(client).map(tasks.doubled, None, map(tasks.Heavy, range(5)))) == [0, 2, 4, 6, 8]
+
+
+def test_the_true_error_of_a_task_reaches_the_caller(client):
+    with pytest.raises(DataError, match="part 5: no such thing"):
+        list(Cluster(client).map(tasks.fails_at, 5, range(20)))
+    with pytest.raises(DataError, match="part 3: no such thing"):
+        Cluster(client).reduce(tasks.fails_at, 3, range(8), max, lambda: None)
+
+
+def test_closing_early_leaves_nothing_running(client):
+    results = Cluster(client).map(tasks.slow, 0.05, range(1_000))
+    assert next(results) == 0
     results.close()
-    time.sleep(0.05)
-    assert len(begun) <= 2 * threads + 1
-
-
-def test_no_thread_is_left_behind():
-    list(Threads(4).map(scaled, 1, range(12)))
-    deadline = time.monotonic() + 5
-    while any(thread.name.startswith("arf_dask") for thread in threading.enumerate()):
+    deadline = time.monotonic() + 10
+    while any(client.processing().values()):
         assert time.monotonic() < deadline
-        time.sleep(0.01)
+        time.sleep(0.05)
 
 
-def test_there_is_a_core():
-    assert n_cores() >= 1
-    assert Threads().threads == n_cores()
+def test_inside_a_task_of_the_same_cluster_nothing_waits_for_ever(client):
+    """As many tasks as there are threads, each waiting for tasks of its own."""
+    futures = client.map(tasks.nested, [10, 11, 12, 13])
+    expected = [("Cluster", [100 + item for item in range(n)]) for n in (10, 11, 12, 13)]
+    assert client.gather(futures) == expected
+
+
+def test_the_runner_follows_the_client(processes, client):
+    with runner_for() as runner:
+        assert isinstance(runner, Threads)
+    with runner_for(client) as runner:
+        assert isinstance(runner, Cluster)
+    with runner_for(processes.address) as runner:
+        assert list(runner.map(tasks.shifted, 0, range(3))) == [0, 1, 2]
+    with client.as_current(), runner_for() as runner:
+        assert isinstance(runner, Cluster)
+        assert runner.client is client
+
+
+def test_what_is_no_client_is_refused():
+    with pytest.raises(OptionError, match="client=7"), runner_for(7):
+        pass
+    quick = dask.config.set({"distributed.comm.timeouts.connect": "1s"})
+    with quick, pytest.raises(ClusterError, match="no Dask scheduler answers"), runner_for("tcp://127.0.0.1:9"):
+        pass
+
+
+def test_a_client_that_was_closed_is_refused(processes):
+    closed = Client(processes.address, set_as_default=False)
+    closed.close()
+    with pytest.raises(ClusterError, match="Make a new one"), runner_for(closed):
+        pass
+
+
+def test_a_task_that_ends_its_workers_is_named(tmp_path):
+    with Processes(tmp_path, workers=4) as doomed, Client(doomed.address, set_as_default=False) as client:
+        client.wait_for_workers(4, timeout=60)
+        with pytest.raises(ClusterError, match="deadly of 17 ended 4 workers"):
+            list(Cluster(client).map(tasks.deadly, None, [17]))
+
+
+def test_no_workers_is_an_error_after_a_while(tmp_path):
+    impatient = dask.config.set({"arf-dask.workers-timeout": "1s"})
+    with Processes(tmp_path) as empty, Client(empty.address, set_as_default=False) as client, impatient:
+        began = time.monotonic()
+        with pytest.raises(ClusterError, match="has had no workers for"):
+            list(Cluster(client).map(tasks.shifted, 0, range(3)))
+        assert time.monotonic() - began < 30
+
+
+def test_results_lost_with_all_workers_are_an_error_after_a_while(tmp_path):
+    """Finished, but nobody has them any more."""
+    impatient = dask.config.set({"arf-dask.workers-timeout": "1s"})
+    with Processes(tmp_path, workers=1) as shaky, Client(shaky.address, set_as_default=False) as client, impatient:
+        client.wait_for_workers(1, timeout=60)
+        results = Cluster(client).map(tasks.shifted, 0, range(64))
+        assert next(results) == 0
+        shaky.workers[0].kill()
+        with pytest.raises(ClusterError, match="has had no workers for"):
+            list(results)
+
+
+def test_workers_that_come_late_are_waited_for(tmp_path):
+    with Processes(tmp_path) as late, Client(late.address, set_as_default=False) as client:
+        threading.Timer(1.0, late.add_worker).start()
+        assert list(Cluster(client).map(tasks.shifted, 0, range(5))) == list(range(5))
+
+
+def test_killed_workers_and_new_ones_change_nothing(tmp_path):
+    """Shared data lost with their worker are made again, also when every worker that had them is gone."""
+    with Processes(tmp_path, workers=2) as shaky, Client(shaky.address, set_as_default=False) as client:
+        client.wait_for_workers(2, timeout=60)
+        results = Cluster(client).map(tasks.slow, 0.05, range(60))
+        found = [next(results)]
+        for worker in list(shaky.workers):
+            shaky.add_worker()
+            worker.kill()
+            found += [next(results) for _ in range(20)]
+        assert found + list(results) == list(range(60))
+
+
+def test_a_scheduler_that_dies_is_an_error_soon(tmp_path):
+    with Processes(tmp_path, workers=1) as shaky, dask.config.set({"distributed.comm.timeouts.connect": "2s"}):
+        client = Client(shaky.address, set_as_default=False)
+        client.wait_for_workers(1, timeout=60)
+        results = Cluster(client).map(tasks.slow, 0.1, range(1_000))
+        next(results)
+        shaky.scheduler.kill()
+        began = time.monotonic()
+        with pytest.raises(ClusterError, match="no longer answers"):
+            list(results)
+        assert time.monotonic() - began < 60
+        client.close(timeout=1)
+
+
+def test_a_cluster_behind_tls(tmp_path):
+    pem = certificates(tmp_path)
+    flags = ["--tls-ca-file", pem["ca"], "--tls-cert", pem["cert"], "--tls-key", pem["key"]]
+    security = Security(
+        tls_ca_file=pem["ca"], tls_client_cert=pem["cert"], tls_client_key=pem["key"], require_encryption=True
+    )
+    with Processes(tmp_path, workers=1, tls=flags) as safe:
+        assert safe.address.startswith("tls://")
+        with Client(safe.address, security=security, set_as_default=False) as client, runner_for(client) as runner:
+            assert list(runner.map(tasks.shifted, 1, range(4))) == [1, 2, 3, 4]
+        with pytest.raises(OptionError, match="no certificates are set up"), runner_for(safe.address):
+            pass
+        told = {"ca-file": pem["ca"], "client.cert": pem["cert"], "client.key": pem["key"]}
+        told = {f"distributed.comm.tls.{name}": value for name, value in told.items()}
+        with dask.config.set(told), runner_for(safe.address) as runner:
+            assert list(runner.map(tasks.shifted, 1, range(4))) == [1, 2, 3, 4]

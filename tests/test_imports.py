@@ -9,7 +9,7 @@ import arf_dask
 
 # From left to right. The lines are for reading only; within a line the order counts too.
 FLOW = [
-    *("errors", "seeds", "marginals", "matching", "progress", "cluster", "frames", "parts"),
+    *("errors", "seeds", "marginals", "matching", "progress", "tasks", "cluster", "frames", "parts"),
     *("axis", "templates", "template_learning", "keys"),
     *("bins", "schema", "profile", "key_survey", "survey", "encode"),
     *("bundles", "order", "segments", "steps", "plan", "infer", "options"),

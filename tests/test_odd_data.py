@@ -23,8 +23,8 @@ import pytest
 from polars.testing import assert_frame_equal
 
 import arf_dask
-from arf_dask.cluster import Threads
 from arf_dask.errors import DataError, KeyColumnWarning, OptionError, UnsupportedColumnError
+from arf_dask.tasks import Threads
 
 N = 3_000
 
