@@ -11,7 +11,6 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.tree import DecisionTreeClassifier
 
 from arf_dask.encode import Codes
 
@@ -60,6 +59,8 @@ def grow_tree(
     rows: int | None,
 ) -> Grown:
     """A tree that tells real from synthetic rows, grown on a bootstrap (or on `rows` rows without replacement)."""
+    from sklearn.tree import DecisionTreeClassifier  # here: loading a model and drawing from it need none of it
+
     n = len(is_real)
     weights = _bootstrap(n, rng) if rows is None or rows >= n else _subsample(n, rows, rng)
     # Grown to purity, as in the paper; leaves with too few real rows are pruned afterwards.
