@@ -14,7 +14,6 @@ from typing import Any
 
 import numpy as np
 import polars as pl
-import pyarrow.dataset as pd
 
 from arf_dask.conditions import Interval
 from arf_dask.errors import OutputError
@@ -127,7 +126,9 @@ class Manifest:
         if isinstance(store, Remote):
             system, root = store.filesystem()
             files = [f"{root}/{part.file}" for part in self.parts]
-            frame = pl.scan_pyarrow_dataset(pd.dataset(files, filesystem=system, format="parquet"))
+            import pyarrow.dataset
+
+            frame = pl.scan_pyarrow_dataset(pyarrow.dataset.dataset(files, filesystem=system, format="parquet"))
         else:
             frame = pl.scan_parquet(self.files, glob=False)
         wide = [(name, WIDE[dtype]) for name, dtype in self.columns.items() if dtype in WIDE]
