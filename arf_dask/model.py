@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
@@ -61,6 +62,7 @@ class Model(Tables):
             progress: as in `fit`.
         """
         check_rows(n)
+        check_memory(n, len(self.schema.columns))
         check_policy(on_impossible)
         chosen = entropy(seed)
         with progress_for(progress) as report:
@@ -231,3 +233,15 @@ def check_rows(n: object) -> None:
     """Raise an OptionError unless `n` is a number of rows."""
     if isinstance(n, bool) or not isinstance(n, int | np.integer) or n < 0:
         raise OptionError(f"n={n!r}: give the number of rows to draw, a whole number of at least 0.")
+
+
+def check_memory(n: int, columns: int) -> None:
+    """Raise an OptionError for more rows than this machine could ever hold."""
+    if not hasattr(os, "sysconf") or "SC_PHYS_PAGES" not in os.sysconf_names:
+        return
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    if n * columns > memory:  # a byte for every cell
+        raise OptionError(
+            f"n={n:,}: so many rows of {columns} columns do not fit into the memory of this machine "
+            f"({memory / 1e9:.0f} GB). Use model.sample_parquet(path, n), or synthesize(..., to=path)."
+        )

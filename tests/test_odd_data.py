@@ -745,3 +745,9 @@ def test_nothing_else_warns() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         twin(mixed(), 10)
+
+
+def test_more_rows_than_memory_could_hold_are_refused_with_the_way_out():
+    model = arf_dask.fit(pl.DataFrame({"a": [1, 2, 3] * 20}), seed=0)
+    with pytest.raises(arf_dask.OptionError, match="sample_parquet"):
+        model.sample(10**15)
