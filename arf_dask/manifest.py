@@ -18,7 +18,8 @@ import polars as pl
 from arf_dask.conditions import Interval
 from arf_dask.errors import OutputError
 from arf_dask.parquet import Part, digest
-from arf_dask.stores import PathLike, Remote, Store, open_store, telling
+from arf_dask.storage import PathLike
+from arf_dask.stores import Remote, Store, open_store, telling
 
 FORMAT, VERSION = "arf_dask output", 1
 JOB, MANIFEST, SUCCESS = "_job.json", "manifest.json", "_SUCCESS"

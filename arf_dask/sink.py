@@ -38,8 +38,8 @@ from arf_dask.parquet import Part, arrow_schema, digest, few_valued, read_facts,
 from arf_dask.progress import Progress
 from arf_dask.sampling import Source, cut_blocks, cut_conditions, draw_stretch, make_source
 from arf_dask.seeds import entropy
-from arf_dask.storage import library_versions, model_hash
-from arf_dask.stores import TEMPORARY, Directory, PathLike, Store, explain, open_store, telling
+from arf_dask.storage import PathLike, library_versions, model_hash
+from arf_dask.stores import TEMPORARY, Directory, Store, explain, open_store, telling
 from arf_dask.tables import Tables
 from arf_dask.tasks import Threads, n_cores
 

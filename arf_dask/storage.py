@@ -138,8 +138,8 @@ def _write(tables: Tables, directory: Path) -> None:
     about = {"format": FORMAT, "version": VERSION, "written_by": library_versions(LIBRARIES)}
     text = json.dumps({**about, **describe(tables), "files": files}, allow_nan=False, indent=1)
     (directory / FACTS).write_text(text, encoding="utf-8")
-    _sync(directory / FACTS)
-    _sync(directory)
+    sync_to_disk(directory / FACTS)
+    sync_to_disk(directory)
 
 
 def _write_parquet(path: Path, parts: Iterable[Any]) -> dict[str, Any]:
@@ -152,7 +152,7 @@ def _write_parquet(path: Path, parts: Iterable[Any]) -> dict[str, Any]:
         for table in _batches(parts):
             writer.write_table(table)
             rows += len(table)
-    _sync(path)
+    sync_to_disk(path)
     return {"sha256": _sha256(path), "bytes": path.stat().st_size, "rows": rows}
 
 
@@ -180,12 +180,12 @@ def _put(part: Path, target: Path, aside: Path) -> None:
     if replaces:
         target.rename(aside)
     part.rename(target)
-    _sync(target.parent)
+    sync_to_disk(target.parent)
     if replaces:
         shutil.rmtree(aside)
 
 
-def _sync(path: Path) -> None:
+def sync_to_disk(path: Path) -> None:
     """Make sure that it is on disk."""
     if os.name == "nt" and path.is_dir():  # Windows cannot open directories
         return

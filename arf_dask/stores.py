@@ -21,13 +21,13 @@ from typing import Any, BinaryIO, Protocol
 import fsspec
 
 from arf_dask.errors import OptionError, OutputError
+from arf_dask.storage import PathLike, sync_to_disk
 
 TEMPORARY = "_arf_dask.tmp"  # Spark, pyarrow and Dask pass over names that begin with an underscore
 ENDING = ".tmp"  # and no pattern of *.parquet finds what ends like this
 NEW, OLD = ".arf_dask-new", ".arf_dask-old"
 OBJECT_STORES = {"s3", "s3a", "gs", "gcs", "az", "abfs", "abfss", "adl", "oss", "oci", "r2"}
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-PathLike = str | os.PathLike[str]
 
 
 class Store(Protocol):
@@ -139,9 +139,9 @@ class Directory:
             path.unlink(missing_ok=True)
 
     def commit(self, path: Path, name: str) -> None:
-        _sync(path)
+        sync_to_disk(path)
         path.replace(self.path / name)
-        _sync(self.path)
+        sync_to_disk(self.path)
 
     def names(self) -> list[str]:
         with telling(self.path):
@@ -155,7 +155,7 @@ class Directory:
     def remove(self, names: Iterable[str]) -> None:
         for name in names:
             (self.path / name).unlink(missing_ok=True)
-        _sync(self.path)
+        sync_to_disk(self.path)
 
     def location(self, name: str) -> str:
         return str(self.path / name)
@@ -187,7 +187,7 @@ class Directory:
         with telling(self.path):
             self.path.rename(self.aside.path)
             self.staging.path.rename(self.path)
-            _sync(self.path.parent)
+            sync_to_disk(self.path.parent)
             remove_tree(self.aside.path)
 
 
@@ -281,14 +281,3 @@ def remove_tree(path: Path) -> None:
         if not path.exists():
             return
         time.sleep(0.02)
-
-
-def _sync(path: Path) -> None:
-    """Make sure that it is on disk."""
-    if os.name == "nt" and path.is_dir():  # Windows cannot open directories
-        return
-    descriptor = os.open(path, os.O_RDONLY if os.name != "nt" else os.O_RDWR)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
