@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 import sys
 from collections.abc import Callable
 from os import PathLike
@@ -95,11 +96,28 @@ def read_dtypes(path: str) -> dict[str, pl.DataType]:
 
 def scan(path: str) -> pl.LazyFrame:
     """The same, read when it is needed."""
+    files = find_files(path)
+    return scan_csv(files) if is_csv(files[0]) else pl.scan_parquet(files, glob=False)
+
+
+def find_files(path: str) -> list[str]:
+    """The files of a path: one file, a directory of Parquet or else of CSV files, or a glob. At least one."""
     target = Path(path)
     if target.is_dir():
-        csv = not any(target.glob("**/*.parquet")) and any(target.glob("**/*.csv"))
-        path = str(target / "**" / ("*.csv" if csv else "*.parquet"))
-    return scan_csv(path) if is_csv(path) else pl.scan_parquet(path)
+        for pattern in ("*.parquet", "*.csv", "*.csv.gz", "*.tsv"):
+            found = sorted(str(file) for file in target.rglob(pattern) if file.is_file())
+            if found:
+                return found
+        raise DataError(f"{path}: no Parquet or CSV file in this directory. Give the path of the data.")
+    if target.exists():
+        return [path]
+    found = sorted(file for file in glob.glob(path, recursive=True) if Path(file).is_file())  # noqa: PTH207, any root
+    if not found:
+        raise DataError(f"{path}: no such file, and no file matches it. Check the path.")
+    kinds = {is_csv(file) for file in found}
+    if len(kinds) > 1:
+        raise DataError(f"{path}: matches CSV and other files. Give a pattern such as '*.parquet'.")
+    return found
 
 
 def _from_arrow(table: pa.Table) -> pl.DataFrame:

@@ -7,7 +7,6 @@ beginning (a query of Polars, large CSV) is first written to temporary Parquet f
 
 from __future__ import annotations
 
-import glob
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
@@ -26,7 +25,7 @@ from polars.selectors import by_name
 
 from arf_dask.cluster import place
 from arf_dask.errors import DataError
-from arf_dask.frames import from_pandas, is_csv, is_dask, scan_csv, take, to_dask
+from arf_dask.frames import find_files, from_pandas, is_csv, is_dask, scan_csv, take, to_dask
 from arf_dask.tasks import Runner, Threads
 
 CELLS = 5_000_000  # of a part, at most
@@ -261,26 +260,6 @@ def _of_path(path: str, spool: Path) -> Parts:
     dtypes = _common_schema(files, schemas)
     cut = [part for file in files for part in _cut_file(file, dtypes)]
     return Parts(dtypes, cut, lambda frame: frame)
-
-
-def find_files(path: str) -> list[str]:
-    """The files of a path: one file, a directory of Parquet or else of CSV files, or a glob. At least one."""
-    target = Path(path)
-    if target.is_dir():
-        for pattern in ("*.parquet", "*.csv", "*.csv.gz", "*.tsv"):
-            found = sorted(str(file) for file in target.rglob(pattern) if file.is_file())
-            if found:
-                return found
-        raise DataError(f"{path}: no Parquet or CSV file in this directory. Give the path of the data.")
-    if target.exists():
-        return [path]
-    found = sorted(file for file in glob.glob(path, recursive=True) if Path(file).is_file())  # noqa: PTH207, any root
-    if not found:
-        raise DataError(f"{path}: no such file, and no file matches it. Check the path.")
-    kinds = {is_csv(file) for file in found}
-    if len(kinds) > 1:
-        raise DataError(f"{path}: matches CSV and other files. Give a pattern such as '*.parquet'.")
-    return found
 
 
 def _of_csv(path: str, files: list[str], spool: Path) -> Parts:
