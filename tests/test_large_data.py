@@ -8,7 +8,7 @@ import polars as pl
 import pytest
 
 import arf_dask
-from arf_dask import api, cluster, leaf_sums, parts, survey
+from arf_dask import api, leaf_sums, parts, survey, tasks
 from arf_dask.storage import model_hash
 
 ROWS, SAMPLE, SEED = 4_200, 700, 5
@@ -130,7 +130,7 @@ def test_the_same_partition_gives_the_same_bytes_for_any_number_of_threads(monke
     monkeypatch.setattr(parts, "CELLS", cells)
     hashes = []
     for threads in (1, 4):
-        monkeypatch.setattr(cluster, "n_cores", lambda threads=threads: threads)
+        monkeypatch.setattr(tasks, "n_cores", lambda threads=threads: threads)
         hashes.append(model_hash(fit(DATA)))
     assert hashes[0] == hashes[1]
 

@@ -696,7 +696,7 @@ def test_global_seeds_decide_nothing() -> None:
 def test_threads_change_nothing(threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
     frame = mixed()
     expected = arf_dask.fit(frame, trees=4, seed=0).sample(150_000, seed=1)
-    monkeypatch.setattr("arf_dask.cluster.n_cores", lambda: threads)
+    monkeypatch.setattr("arf_dask.tasks.n_cores", lambda: threads)
     assert Threads().threads == threads
     assert_frame_equal(arf_dask.fit(frame, trees=4, seed=0).sample(150_000, seed=1), expected)
 

@@ -131,7 +131,7 @@ def test_every_part_says_that_it_is_synthetic_and_where_it_comes_from(model: Any
 
 def test_the_same_job_gives_the_same_bytes(model: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     model.sample_parquet(tmp_path / "a", 2_000, seed=3, rows_per_file=700)
-    monkeypatch.setattr("arf_dask.cluster.n_cores", lambda: 1)
+    monkeypatch.setattr("arf_dask.tasks.n_cores", lambda: 1)
     pl.Series(["never", "in", "the", "model"], dtype=pl.Categorical)  # categories are shared by a whole process
     model.sample_parquet(tmp_path / "b", 2_000, seed=3, rows_per_file=700)
     assert contents(tmp_path / "a") == contents(tmp_path / "b")
