@@ -1,4 +1,4 @@
-"""Hypothesis: the same examples in every run, on machines of any speed. Ctrl-C works, however the tests were started."""
+"""Hypothesis: the same examples in every run, on machines of any speed. Ctrl-C works however tests were started."""
 
 import signal
 
