@@ -35,7 +35,7 @@ from arf_dask.storage import model_hash  # noqa: E402
 from retail import retail_orders  # noqa: E402
 
 ROWS, TRAINING_ROWS, DRAWN, PER_FILE = 60_000, 20_000, 400_000, 4_000
-FIT = {"trees": 12, "seed": 3, "progress": False}
+FIT = {"trees": 12, "seed": 3, "keys": ["order_id"], "progress": False}
 DRAW = {"seed": 5, "rows_per_file": PER_FILE}
 JOB = """
 import sys, arf_dask
@@ -46,7 +46,10 @@ model.sample_parquet(out, int(rows), seed=5, rows_per_file=int(per_file), mode="
 
 
 class Killer(threading.Thread):
-    """Kills a worker every now and then; a new one joins first."""
+    """Kills a worker every now and then; a new one is started first.
+
+    Results that nobody has fetched die with their worker: were all workers killed faster than tasks end, nothing would.
+    """
 
     def __init__(self, processes: Processes, luck: random.Random) -> None:
         super().__init__(daemon=True)
@@ -55,7 +58,7 @@ class Killer(threading.Thread):
         self.killed = 0
 
     def run(self) -> None:
-        while not self.over.wait(self.luck.uniform(1.0, 6.0)):
+        while not self.over.wait(self.luck.uniform(3.0, 9.0)):
             self.processes.add_worker()
             victim = next(worker for worker in self.processes.workers if worker.poll() is None)
             victim.kill()
@@ -91,10 +94,12 @@ class Soak:
         scenario = self.luck.choice([self.fit, self.sample, self.client_killed, self.scheduler_killed])
         place = self.directory / f"turn-{number}"
         place.mkdir()
-        time.monotonic()
-        with Processes(place, workers=self.luck.choice([1, 2, 4]), threads=self.luck.choice([1, 2])) as processes:
-            scenario(processes, place / "out")
+        began = time.monotonic()
+        with Processes(place, workers=self.luck.choice([2, 3, 4]), threads=self.luck.choice([1, 2])) as processes:
+            killed = scenario(processes, place / "out")
         self.count[scenario.__name__] += 1
+        took = time.monotonic() - began
+        print(f"{number}: {scenario.__name__}, {killed} killed, {took:.0f} s, same bytes", flush=True)
         subprocess.run(["rm", "-rf", str(place)], check=True)
 
     def fit(self, processes: Processes, out: Path) -> int:
@@ -158,6 +163,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=None)
     asked = parser.parse_args()
     seed = asked.seed if asked.seed is not None else random.SystemRandom().randrange(10**6)
+    print(f"seed {seed}", flush=True)
     api.TRAINING_ROWS = TRAINING_ROWS
     settings = {"distributed.comm.timeouts.connect": "5s", "distributed.scheduler.allowed-failures": 100}
     with tempfile.TemporaryDirectory(prefix="arf_dask-soak-") as directory, dask.config.set(settings):
@@ -167,6 +173,7 @@ def main() -> None:
         while time.monotonic() < end:
             soak.turn(number)
             number += 1
+        print(dict(soak.count))
 
 
 if __name__ == "__main__":
