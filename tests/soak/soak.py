@@ -34,7 +34,7 @@ from arf_dask.errors import ClusterError  # noqa: E402
 from arf_dask.storage import model_hash  # noqa: E402
 from retail import retail_orders  # noqa: E402
 
-ROWS, TRAINING_ROWS, DRAWN, PER_FILE = 60_000, 20_000, 400_000, 4_000
+ROWS, TRAINING_ROWS, DRAWN, PER_FILE = 60_000, 20_000, 6_000_000, 60_000
 FIT = {"trees": 12, "seed": 3, "keys": ["order_id"], "progress": False}
 DRAW = {"seed": 5, "rows_per_file": PER_FILE}
 JOB = """
