@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
+from uuid import uuid4
 
 import numpy as np
 import polars as pl
@@ -111,7 +112,7 @@ def load_each(parts: Sequence[Part], columns: Sequence[str] | None = None) -> It
 @contextmanager
 def open_parts(data: Any, runner: Runner = THREADS) -> Iterator[Parts]:
     """The parts of a frame, a lazy frame, a Dask frame, or of the files of a path; see `frames.take`."""
-    spool = Path(tempfile.mkdtemp(prefix="arf_dask-"))
+    spool = Path(tempfile.gettempdir()) / f"arf_dask-{uuid4().hex}"  # made only if it is needed
     try:
         yield _parts(data, spool, runner)
     finally:  # also after Ctrl-C
@@ -242,6 +243,7 @@ def _of_plan(plan: pl.LazyFrame, spool: Path) -> Parts:
 
 def _spooled(plan: pl.LazyFrame, dtypes: dict[str, pl.DataType], spool: Path) -> list[Part]:
     """The rows of any plan, in temporary Parquet files; in memory where Parquet has no such type."""
+    spool.mkdir(mode=0o700)
     target = spool / "rows.parquet"
     try:
         plan.sink_parquet(target, compression="lz4", row_group_size=min(rows_per_part(len(dtypes)), 2**18))
