@@ -138,7 +138,9 @@ def forde(forest: AdversarialForest, data: Any, *, client: Any = None, progress:
         codes = encode_codes(frame, forest.schema)
         report.stage("rows to their leaves", len(forest.trees))
         pruned = []
-        for found in Threads().map(_route_and_prune, (codes, forest.options.min_leaf), forest.trees):
+        for found in Threads().map(
+            _route_and_prune, (np.ascontiguousarray(codes), forest.options.min_leaf), forest.trees
+        ):
             pruned.append(found)
             report.advance()
         schema = replace(forest.schema, n_rows=frame.height)
@@ -271,8 +273,7 @@ def training_rows(n_rows: int, rows_per_tree: int | None, seed: int) -> NDArray[
 
 def _route_and_prune(shared: tuple[Codes, int], tree: Tree) -> tuple[Tree, Ints]:
     codes, min_leaf = shared
-    rows = np.ascontiguousarray(codes)
-    return prune(tree, route(tree, rows), rows, min_leaf)
+    return prune(tree, route(tree, codes), codes, min_leaf)
 
 
 def _estimate_parts(parts: Parts, forest: AdversarialForest, runner: Runner, report: Progress) -> Model:

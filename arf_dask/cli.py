@@ -240,7 +240,7 @@ def inspect_command(path: str, as_json: bool, debug: bool) -> None:
     model = load(path)
     size = sum(file.stat().st_size for file in Path(path).iterdir())
     if as_json:
-        columns = [column_facts(model, column) for column in model.schema.columns]
+        columns = [column_facts(column) for column in model.schema.columns]
         _tell_json(
             {"model": path, "bytes": size, **model_facts(model), "options": dict(model.options), "columns": columns}
         )

@@ -222,7 +222,7 @@ def _paired(level: Ints) -> Ints:
 
 
 def route_leaves(router: Router, codes: Codes) -> NDArray[np.int64]:
-    """The leaf number of every row of codes in row-major order: the same as `leaf_numbers`, several times as fast."""
+    """The leaf number of every row of codes in row-major order: as `leaf_numbers`, with the rows in the cache."""
     flat, n_variables = codes.ravel(), codes.shape[1]
     nodes = np.zeros(len(codes), dtype=np.int64)
     rows = np.arange(len(codes))

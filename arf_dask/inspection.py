@@ -29,7 +29,7 @@ def model_facts(model: Model) -> dict[str, Any]:
     }
 
 
-def column_facts(model: Model, column: Column) -> dict[str, Any]:
+def column_facts(column: Column) -> dict[str, Any]:
     """What the model knows of one column."""
     facts: dict[str, Any] = {
         "name": column.name,
@@ -40,12 +40,12 @@ def column_facts(model: Model, column: Column) -> dict[str, Any]:
     if column.kind == "categorical":
         facts["levels"] = column.levels.to_list()
     if column.axis is not None:
-        facts["low"], facts["high"] = _range(model, column)
+        facts["low"], facts["high"] = _range(column)
         facts["spikes"] = column.n_points
     return facts
 
 
-def _range(model: Model, column: Column) -> tuple[Any, Any]:
+def _range(column: Column) -> tuple[Any, Any]:
     axis = column.axis
     assert axis is not None
     low, high = axis.from_axis(np.array([axis.low, axis.high]), column.dtype)
@@ -65,7 +65,7 @@ def inspection(model: Model, path: str, size: int) -> list[str]:
     cells = [["column", "dtype", "kind", "nulls", "values"]]
     for column in model.schema.columns:
         kind = [column.name, str(column.dtype).replace("\n", " "), column.kind, f"{column.nulls:,}"]
-        cells.append([*kind, _values(model, column)])
+        cells.append([*kind, _values(column)])
     widths = [min(max(len(row[i]) for row in cells), WIDEST) for i in range(4)]
     for row in cells:
         start = (cell if len(cell) <= w else cell[: w - 2] + ".." for cell, w in zip(row[:4], widths, strict=True))
@@ -74,12 +74,12 @@ def inspection(model: Model, path: str, size: int) -> list[str]:
     return lines if model.schema.bundles else lines[:-1]
 
 
-def _values(model: Model, column: Column) -> str:
+def _values(column: Column) -> str:
     if column.kind == "categorical":
         some = ", ".join(str(level) for level in column.levels.head(SHOWN_LEVELS).to_list())
         more = ", .." if len(column.levels) > SHOWN_LEVELS else ""
         return f"{len(column.levels):,} level{'s' if len(column.levels) != 1 else ''}: {some}{more}"
     if column.axis is not None:
-        low, high = _range(model, column)
+        low, high = _range(column)
         return f"{low} .. {high}" + (f", {column.n_points:,} spikes" if column.n_points else "")
     return "fresh values of the same shape" if column.kind == "key" else "nothing but nulls"

@@ -164,7 +164,8 @@ class _Adder(Protocol):
 
 
 def _adder(variable: Variable, n_leaves: int) -> _Adder:
-    return (_SparseAdder if n_leaves * variable.n_states > DENSE_CELLS else _DenseAdder)(variable, n_leaves)
+    dense = n_leaves * variable.n_states <= DENSE_CELLS
+    return _DenseAdder(variable, n_leaves) if dense else _SparseAdder(variable)
 
 
 class _DenseAdder:
@@ -215,7 +216,7 @@ def _finished(adders: list[_Adder]) -> list[Cells]:
 class _SparseAdder:
     """The cells that hold rows, in order."""
 
-    def __init__(self, variable: Variable, n_leaves: int) -> None:
+    def __init__(self, variable: Variable) -> None:
         self.variable = variable
         empty = np.empty(0, dtype=np.int64)
         self.held = TreeSums(empty, empty, np.empty(0), np.empty(0))

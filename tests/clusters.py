@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import subprocess
@@ -53,6 +54,12 @@ class Processes:
         for process in (*self.workers, self.scheduler):
             process.wait()
         self.log.close()
+
+
+def digests(directory: Path) -> dict[str, str]:
+    """The SHA-256 of every file that readers see."""
+    files = [path for path in directory.iterdir() if not path.name.startswith(".")]
+    return {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in sorted(files)}
 
 
 def certificates(directory: Path) -> dict[str, str]:

@@ -1,12 +1,11 @@
 """What must not break: workers, clients and schedulers that die in the middle, real processes all of them."""
 
-import hashlib
 from pathlib import Path
 
 import dask
 import polars as pl
 import pytest
-from clusters import Processes
+from clusters import Processes, digests
 from distributed import Client
 
 import arf_dask
@@ -50,11 +49,6 @@ def client(shaky):
     with quick, Client(shaky.address, set_as_default=False) as connected:
         connected.wait_for_workers(2, timeout=60)
         yield connected
-
-
-def digests(directory: Path) -> dict[str, str]:
-    files = sorted(path for path in directory.iterdir() if not path.name.startswith("."))
-    return {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
 
 
 class Killer:

@@ -10,7 +10,6 @@ client or a scheduler killed in the middle of a data set that is then resumed. T
 from __future__ import annotations
 
 import argparse
-import hashlib
 import os
 import random
 import subprocess
@@ -25,7 +24,7 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT), str(ROOT / "tests"), str(ROOT / "examples")]
 
 import dask  # noqa: E402
-from clusters import Processes  # noqa: E402
+from clusters import Processes, digests  # noqa: E402
 from distributed import Client  # noqa: E402
 
 import arf_dask  # noqa: E402
@@ -148,12 +147,6 @@ class Soak:
         assert digests(out) == self.calm, "another data set"
         hidden = [path.name for path in out.iterdir() if path.name.startswith(".")]
         assert not hidden, f"left behind: {hidden}"
-
-
-def digests(directory: Path) -> dict[str, str]:
-    """The SHA-256 of every file that readers see."""
-    files = [path for path in directory.iterdir() if not path.name.startswith(".")]
-    return {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in sorted(files)}
 
 
 def main() -> None:
