@@ -1,31 +1,46 @@
 """Synthetic tables from adversarial random forests.
 
-One straight line of flow, each module using only what stands to its left:
+Each folder of the package imports only from the folders to its left (see docs/architecture.md):
 
-    frames -> schema -> encode -> forest -> adversary -> forde -> tables -> conditions -> density -> forge -> sink
-    -> model
+    typing, errors, options < runtime < stats < data < rules < schema < forest
+        < inference < storage < reporting < release < training
+        < model_tables, queries, sinks, model, single_files, reports, api, synthesis, sklearn, namespace
+        < integrations < cli
 
-`fit` learns the joint distribution of a table and gives a `Model`; `model.sample` draws from it, under any condition;
-`model.log_density`, `probability`, `expect`, `quantile`, `cdf` and `impute` answer questions; `synthesize` fits and
-draws. `adversarial_forest`, `forde` and `forge` are the paper's three algorithms one by one.
+`fit` learns the joint distribution of a table and returns a `Model`. `Model.sample` draws rows, under any condition;
+`log_density`, `probability`, `expect`, `quantile`, `cdf` and `impute` answer questions. `synthesize` fits and draws in
+one step. `adversarial_forest`, `forde` and `forge` are the three algorithms of the paper.
 """
 
-from arf_dask.api import AdversarialForest, adversarial_forest, fit, forde, forge, synthesize
-from arf_dask.conditions import Interval
+from arf_dask.api import adversarial_forest, fit, forde, forge, load
 from arf_dask.errors import (
     ArfError,
     ClusterError,
     DataError,
+    ForkError,
     ImpossibleConditionError,
+    IndexDroppedWarning,
     KeyColumnWarning,
+    MissingExtraError,
     ModelFormatError,
     OptionError,
     OutputError,
+    ReleaseError,
+    ReleaseWarning,
+    RuleWarning,
     UnsupportedColumnError,
 )
-from arf_dask.manifest import Manifest
-from arf_dask.model import Model, load
-from arf_dask.schema import Column, Schema, Variable
+from arf_dask.inference.conditions import Interval
+from arf_dask.model import Model
+from arf_dask.namespace import FrameNamespace as _FrameNamespace  # noqa: F401, registers df.arf
+from arf_dask.release.policy import Limits, ReleasePolicy
+from arf_dask.reporting.result import Report
+from arf_dask.reports import report
+from arf_dask.rules.relations import Rule
+from arf_dask.schema.columns import Column, Schema, Variable
+from arf_dask.storage.manifest import Manifest
+from arf_dask.synthesis import synthesize
+from arf_dask.training.forests import AdversarialForest
 
 __version__ = "0.1.0"
 
@@ -35,14 +50,24 @@ __all__ = [
     "ClusterError",
     "Column",
     "DataError",
+    "ForkError",
     "ImpossibleConditionError",
+    "IndexDroppedWarning",
     "Interval",
     "KeyColumnWarning",
+    "Limits",
     "Manifest",
+    "MissingExtraError",
     "Model",
     "ModelFormatError",
     "OptionError",
     "OutputError",
+    "ReleaseError",
+    "ReleasePolicy",
+    "ReleaseWarning",
+    "Report",
+    "Rule",
+    "RuleWarning",
     "Schema",
     "UnsupportedColumnError",
     "Variable",
@@ -51,5 +76,6 @@ __all__ = [
     "forde",
     "forge",
     "load",
+    "report",
     "synthesize",
 ]

@@ -1,364 +1,249 @@
-"""The stages joined up: `fit` and `synthesize`, and the paper's three algorithms one by one."""
+"""`fit`, `load`, and the three algorithms of the paper: `adversarial_forest`, `forde` and `forge`."""
 
 from __future__ import annotations
 
-import logging
-import math
-import warnings
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, replace
-from typing import Any, NamedTuple
+from collections.abc import Mapping
+from typing import Any, Unpack
 
-import numpy as np
 import polars as pl
-from numpy.typing import NDArray
 
-from arf_dask.adversary import Round, Training, train
-from arf_dask.cluster import runner_for
-from arf_dask.encode import Codes, encode_codes, match_frame
-from arf_dask.errors import KeyColumnWarning, unknown_option
-from arf_dask.forde import summarise_one
-from arf_dask.forest import Ints, Tree, prune, route
-from arf_dask.infer import infer_parts, infer_schema
-from arf_dask.leaf_sums import Sums, sum_leaves, sums_table
-from arf_dask.model import Model, check_rows
-from arf_dask.options import Options
-from arf_dask.parameters import complete, fit_entries, join_entries, outline
-from arf_dask.parts import Parts, open_parts
-from arf_dask.plan import Bundles
-from arf_dask.profile import check_frame
-from arf_dask.progress import Progress, Report, progress_for
-from arf_dask.pruning import prune_by_parts
-from arf_dask.sampling import check_policy
-from arf_dask.schema import Schema
-from arf_dask.seeds import Stage, entropy, generator
-from arf_dask.sink import check_target
-from arf_dask.storage import PathLike
-from arf_dask.tables import Entries, Tables
-from arf_dask.tasks import Runner, Threads
-
-logger = logging.getLogger(__name__)
-
-SMALL_SUMS = 2_000_000  # rows times trees whose sums are held at once
-TRAINING_ROWS = 250_000  # rows that trees are grown on at most, unless rows_per_tree asks for more
+from arf_dask.data.files import Reading
+from arf_dask.data.frames import to_polars
+from arf_dask.data.holdout import split_holdout
+from arf_dask.data.opening import open_parts
+from arf_dask.model import Model
+from arf_dask.options import FitOptions, Options, shows_options
+from arf_dask.release.fitting import checked_policy
+from arf_dask.release.policy import ReleasePolicy
+from arf_dask.reports import judge_release
+from arf_dask.runtime.cluster import runner_for
+from arf_dask.runtime.progress import ProgressFunction, progress_for
+from arf_dask.runtime.seeds import entropy
+from arf_dask.storage.remote_model import read_model
+from arf_dask.training.forests import AdversarialForest
+from arf_dask.training.releases import fit_release_tables
+from arf_dask.training.stages import fit_tables, refit_tables, train_forest
+from arf_dask.typing import OnImpossible, PathLike
 
 
-@dataclass(frozen=True, eq=False)
-class AdversarialForest:
-    """The outcome of Alg. 1: trees on codes, the schema that gives codes their meaning, and every round."""
-
-    schema: Schema
-    trees: Sequence[Tree]
-    rounds: Sequence[Round]
-    options: Options
-    seed: int
-
-
+@shows_options
 def fit(
     data: Any,
     *,
-    trees: int = 20,
-    min_leaf: int = 10,
-    max_rounds: int = 10,
-    tolerance: float = 0.0,
-    max_features: int | None = None,
-    rows_per_tree: int | None = None,
-    family: str = "truncnorm",
-    columns: Mapping[str, str] | None = None,
-    keys: Sequence[str] | None = None,
-    bundles: Bundles = "auto",
-    support: str = "observed",
+    release: ReleasePolicy | None = None,
+    holdout: Any = None,
     seed: int | None = None,
     client: Any = None,
-    progress: bool | Report | None = None,
+    progress: bool | ProgressFunction | None = None,
+    storage_options: Mapping[str, Any] | None = None,
+    read_options: Mapping[str, Any] | None = None,
+    **options: Unpack[FitOptions],
 ) -> Model:
     """Learn the joint distribution of a table.
 
     Args:
-        data: Polars DataFrame or LazyFrame, pandas DataFrame, pyarrow Table, Dask DataFrame, or a path or glob of
-            Parquet or CSV files. They may be larger than memory: beyond 250,000 rows they are read part by part.
-        trees: number of trees; more make a better density, 20 are enough for sampling.
-        min_leaf: training rows that every leaf holds at least; more protect single rows better and blur more.
-        max_rounds: adversarial rounds after the first, at most.
-        tolerance: the paper's delta: stop once out-of-bag accuracy is at most 1/2 + tolerance.
-        max_features: variables tried at every split; the root of their number if None, and at least 2.
-        rows_per_tree: real rows each tree is grown on, drawn without replacement. None: a bootstrap of all rows, or of
-            250,000 drawn once where there are more (leaf parameters always come from all rows). Asking for more than
-            250,000 raises the number of rows held for training to as many.
+        data: A Polars DataFrame or LazyFrame, a pandas DataFrame, a pyarrow Table or dataset, anything with the Arrow
+            stream interface (a DuckDB relation, an Ibis table, a RecordBatchReader), a Dask DataFrame, a DeltaTable, an
+            Iceberg table or a scan of one; or paths, globs or URLs of Parquet or CSV files, one or a list. It may be
+            larger than memory: beyond 250,000 rows it is read part by part.
+        trees: The number of trees. More trees give a better density; 20 are enough for sampling.
+        min_leaf: The minimum number of training rows per leaf. Larger values protect individual rows better, but
+            smooth the distribution more.
+        max_rounds: The maximum number of adversarial rounds after the first.
+        tolerance: The paper's delta: training stops once the out-of-bag accuracy is at most 1/2 + tolerance.
+        max_features: The number of variables tried at every split; None uses the square root of their number, but at
+            least 2.
+        rows_per_tree: The number of real rows per tree, drawn without replacement. None uses a bootstrap of all rows,
+            or of a sample of 250,000 for larger data (leaf parameters are always estimated from all rows). A value
+            above 250,000 enlarges that sample accordingly.
         family: "truncnorm" (moment-matched truncated normals) or "uniform" (piecewise constant).
-        columns: what a column is, where the data alone do not tell: {"zip": "categorical"}, "numeric" or "key".
-        keys: identifiers: never modelled, never copied; fresh values of the same shape come out.
-        bundles: columns modelled as one: "auto" finds them, False has none, [["city", "zip"]] names them all.
-        support: "observed" never leaves the range seen; "open" lets float columns keep their tails.
-        seed: makes everything repeat; None draws afresh.
-        client: a `distributed.Client` or the address of a scheduler; None takes the active client, or else threads.
-        progress: None shows progress in a terminal or notebook once it takes long, False never, True always; or a
-            function of (stage, done, total, facts).
+        columns: Overrides of the detected column kinds, such as {"zip": "categorical"}: "categorical", "numeric" or
+            "key".
+        keys: Identifier columns. They are neither modelled nor copied; new values of the same shape are generated.
+        bundles: Columns that are modelled jointly: "auto" detects them, False disables bundles, and a list such as
+            [["city", "zip"]] names all of them.
+        support: "observed" never samples outside the observed range; "open" keeps the tails of float columns.
+        dependence: "tree" models the dependence of variables inside leaves by a dependency tree
+            (`Model.dependence`); "none" assumes independence inside leaves, as the paper does.
+        rules: Constraints between columns of a row, in addition to detected ones: texts such as
+            "total == price * quantity", "start <= end" or "home != away", equivalent Polars expressions, or lists of
+            columns whose unseen combinations are never drawn. They hold in every sampled row; docs/relations.md
+            describes the grammar.
+        find_rules: Whether to detect rules in the data. `model.rules` lists them.
+        strict_rules: Whether training rows that violate a declared rule raise an error instead of a warning.
+        allow_copies: Whether to accept fewer than 5 training rows, which the model then reproduces.
+        release: A policy for publishing synthetic rows: rare values and extremes are neither learned nor drawn, leaves
+            hold enough people, and copies are redrawn. The data is read into memory.
+        holdout: A share of the rows, such as 0.1, or a frame of other rows, to exclude from training and keep in
+            `Model.holdout`, for use by `arf_dask.report`. The data is read into memory.
+        seed: The random seed, for repeatable results; None uses a fresh one.
+        client: A `distributed.Client` or the address of a scheduler; None uses the active client, if any, or threads.
+        progress: None shows progress in a terminal or notebook if the work takes long, False never, True always; or
+            a function of (stage, done, total, facts).
+        storage_options: Storage options for URLs, with the names of fsspec or of Polars. They are sent to workers.
+        read_options: Options for reading CSV, such as {"separator": ";", "decimal": ",", "null_values": ["NA"],
+            "encoding": "cp1252"}, and other arguments of `polars.scan_csv`.
+
+    Returns:
+        A model that can be sampled, queried and saved.
+
+    Raises:
+        OptionError: If an option is invalid or does not exist.
+        DataError: If the data cannot be read or modelled; the message names the column.
+        UnsupportedColumnError: If columns have nested or binary types; the message lists all of them.
+        ClusterError: If the Dask cluster is gone or repeatedly loses a task.
+
+    Examples:
+        >>> import arf_dask, polars as pl
+        >>> data = pl.DataFrame({"sex": ["f", "m"] * 100, "age": [20 + i % 40 for i in range(200)]})
+        >>> model = arf_dask.fit(data, trees=5, seed=1)
+        >>> model.sample(1_000, seed=2).shape
+        (1000, 2)
+        >>> arf_dask.fit(data, n_trees=5)
+        Traceback (most recent call last):
+        arf_dask.errors.OptionError: no option 'n_trees'. Did you mean trees?
     """
-    options = _options(
-        trees=trees,
-        min_leaf=min_leaf,
-        max_rounds=max_rounds,
-        tolerance=tolerance,
-        max_features=max_features,
-        rows_per_tree=rows_per_tree,
-        family=family,
-        columns=columns,
-        keys=keys,
-        bundles=bundles,
-        support=support,
-    )
-    chosen = entropy(seed)
-    with progress_for(progress) as report, runner_for(client) as runner, open_parts(data, runner) as parts:
-        return _finish(parts, _train(parts, options, chosen, runner, report), runner, report)
+    fit_options, chosen_seed, reading = Options.read(options), entropy(seed), Reading(storage_options, read_options)
+    subject = None if release is None else checked_policy(release).subject
+    train_rows, kept_back = split_holdout(data, holdout, chosen_seed, subject, reading)
+    with progress_for(progress) as report, runner_for(client) as runner:
+        if release is not None:
+            frame = to_polars(train_rows, reading).frame
+            return Model(
+                fit_release_tables(frame, release, fit_options, chosen_seed, runner, report), kept_back, judge_release
+            )
+        with open_parts(train_rows, runner, reading) as parts:
+            return Model(fit_tables(parts, fit_options, chosen_seed, runner, report), kept_back, judge_release)
 
 
+def load(path: PathLike, *, storage_options: Mapping[str, Any] | None = None) -> Model:
+    """Load a model saved by `Model.save`.
+
+    Args:
+        path: The directory or URL.
+        storage_options: Storage options for a URL, with the names of fsspec or of Polars.
+
+    Returns:
+        The model. It gives exactly the same answers and rows as the saved one.
+
+    Raises:
+        ModelFormatError: If the directory is missing, damaged, not a model, or of an unknown version. All files are
+            validated, including their hashes.
+
+    Examples:
+        >>> import tempfile, arf_dask, polars as pl
+        >>> with tempfile.TemporaryDirectory() as directory:
+        ...     arf_dask.fit(pl.DataFrame({"x": [i / 7 for i in range(200)]}), trees=5, seed=1).save(f"{directory}/m")
+        ...     model = arf_dask.load(f"{directory}/m")
+        >>> model.schema.names
+        ['x']
+    """
+    return Model(read_model(path, storage_options), judge=judge_release)
+
+
+@shows_options
 def adversarial_forest(
-    data: Any, *, seed: int | None = None, client: Any = None, progress: bool | Report | None = None, **options: Any
+    data: Any,
+    *,
+    seed: int | None = None,
+    client: Any = None,
+    progress: bool | ProgressFunction | None = None,
+    storage_options: Mapping[str, Any] | None = None,
+    read_options: Mapping[str, Any] | None = None,
+    **options: Unpack[FitOptions],
 ) -> AdversarialForest:
-    """The paper's Alg. 1: a forest in whose leaves the columns are independent. Options are those of `fit`."""
-    checked = _options(**options)
-    with progress_for(progress) as report, runner_for(client) as runner, open_parts(data, runner) as parts:
-        return _train(parts, checked, entropy(seed), runner, report).forest
+    """Train an adversarial random forest, in whose leaves columns are approximately independent (paper, Algorithm 1).
+
+    Args:
+        data: The training data, as in `fit`.
+        seed: The random seed, for repeatable results; None uses a fresh one.
+        client: A Dask client or the address of a scheduler, as in `fit`.
+        progress: Whether to show progress, as in `fit`.
+        storage_options: Storage options for URLs, as in `fit`.
+        read_options: Options for reading CSV, as in `fit`.
+        **options: The options of `fit`.
+
+    Returns:
+        The trees, the schema of the data, and the training rounds. Pass it to `forde` to obtain a model.
+
+    Raises:
+        OptionError: If an option is invalid or does not exist.
+        DataError: If the data cannot be read or modelled.
+
+    Examples:
+        >>> import arf_dask, polars as pl
+        >>> data = pl.DataFrame({"x": [i / 7 for i in range(200)], "y": [i % 9 for i in range(200)]})
+        >>> len(arf_dask.adversarial_forest(data, trees=5, seed=1).trees)
+        5
+    """
+    fit_options, reading = Options.read(options), Reading(storage_options, read_options)
+    with (
+        progress_for(progress) as report,
+        runner_for(client) as runner,
+        open_parts(data, runner, reading) as parts,
+    ):
+        return train_forest(parts, fit_options, entropy(seed), runner, report).forest
 
 
-def forde(forest: AdversarialForest, data: Any, *, client: Any = None, progress: bool | Report | None = None) -> Model:
-    """The paper's Alg. 2: the leaf parameters of a forest, from `data`.
+def forde(
+    forest: AdversarialForest, data: Any, *, client: Any = None, progress: bool | ProgressFunction | None = None
+) -> Model:
+    """Estimate the leaf parameters of a forest (paper, Algorithm 2).
 
-    As a rule these are the rows it was grown on; other rows make honest estimates, and leaves that hold too few of
-    them are pruned.
+    Args:
+        forest: The result of `adversarial_forest`.
+        data: Usually the rows that the forest was trained on. Other rows give honest estimates; leaves with too few
+            rows are pruned.
+        client: A Dask client or the address of a scheduler, as in `fit`.
+        progress: Whether to show progress, as in `fit`.
+
+    Returns:
+        A model, as returned by `fit`.
+
+    Raises:
+        DataError: If the data lacks columns of the forest, or cannot be read.
+
+    Examples:
+        >>> import arf_dask, polars as pl
+        >>> data = pl.DataFrame({"x": [i / 7 for i in range(200)], "y": [i % 9 for i in range(200)]})
+        >>> forest = arf_dask.adversarial_forest(data, trees=5, seed=1)
+        >>> arf_dask.forde(forest, data).sample(3, seed=2).height
+        3
     """
     with progress_for(progress) as report, runner_for(client) as runner, open_parts(data, runner) as parts:
-        if parts.n_rows > TRAINING_ROWS:
-            trees = prune_by_parts(parts, forest.schema, forest.trees, forest.options.min_leaf, runner, report)
-            schema = replace(forest.schema, n_rows=parts.n_rows)
-            return _estimate_parts(parts, replace(forest, schema=schema, trees=trees), runner, report)
-        frame = match_frame(parts.frame(runner), forest.schema)
-        check_frame(frame)
-        codes = encode_codes(frame, forest.schema)
-        report.stage("rows to their leaves", len(forest.trees))
-        pruned = []
-        for found in Threads().map(
-            _route_and_prune, (np.ascontiguousarray(codes), forest.options.min_leaf), forest.trees
-        ):
-            pruned.append(found)
-            report.advance()
-        schema = replace(forest.schema, n_rows=frame.height)
-        estimated = replace(forest, schema=schema, trees=[tree for tree, _ in pruned])
-        return _estimate(frame, estimated, codes, [leaves for _, leaves in pruned], report)
+        return Model(refit_tables(forest, parts, runner, report))
 
 
 def forge(
-    model: Model, n: int, *, given: Any = None, seed: int | None = None, progress: bool | Report | None = None
-) -> pl.DataFrame:
-    """The paper's Alg. 3: `n` synthetic rows. The same as `model.sample`."""
-    return model.sample(n, given=given, seed=seed, progress=progress)
-
-
-def synthesize(
-    data: Any,
-    n: int | None = None,
+    model: Model,
+    n: int,
     *,
     given: Any = None,
-    on_impossible: str = "raise",
-    to: PathLike | None = None,
-    mode: str = "error",
-    rows_per_file: int = 1_000_000,
-    storage_options: Mapping[str, Any] | None = None,
+    on_impossible: OnImpossible = "raise",
     seed: int | None = None,
-    client: Any = None,
-    progress: bool | Report | None = None,
-    **options: Any,
-) -> Any:
-    """A synthetic twin of `data`, of the same kind, with `n` rows (as many as `data` has, if None).
+    progress: bool | ProgressFunction | None = None,
+) -> pl.DataFrame:
+    """Draw synthetic rows from a model (paper, Algorithm 3). Equivalent to `model.sample`.
 
-    `given` is a condition as in `Model.sample`; options are those of `fit`. Made for
-    `df.pipe(arf_dask.synthesize, n=1_000_000)`. With `to="out/"` the rows are written there and a `Manifest` comes
-    back: that, and the options `mode`, `rows_per_file` and `storage_options`, are those of `Model.sample_parquet`. To
-    resume, give the same data and the same seed.
+    Args:
+        model: The model.
+        n: The number of rows.
+        given: A condition, as in `Model.sample`.
+        on_impossible: What to do with an impossible condition, as in `Model.sample`.
+        seed: The random seed, for repeatable results; None uses a fresh one.
+        progress: Whether to show progress, as in `fit`.
+
+    Returns:
+        A Polars DataFrame with the columns and dtypes of the training data.
+
+    Raises:
+        OptionError: If an argument is invalid.
+        ImpossibleConditionError: If the condition has probability zero and `on_impossible` is "raise".
+
+    Examples:
+        >>> import arf_dask, polars as pl
+        >>> model = arf_dask.fit(pl.DataFrame({"x": [i / 7 for i in range(200)]}), trees=5, seed=1)
+        >>> arf_dask.forge(model, 3, seed=2).equals(model.sample(3, seed=2))
+        True
     """
-    if n is not None:
-        check_rows(n)
-    check_policy(on_impossible)
-    checked, chosen = _options(**options), entropy(seed)
-    if to is not None:
-        check_target(to, mode, rows_per_file, storage_options)
-    with progress_for(progress) as report, runner_for(client) as runner, open_parts(data, runner) as parts:
-        model = _finish(parts, _train(parts, checked, chosen, runner, report), runner, report)
-        rows, back = parts.n_rows if n is None else n, parts.back
-        if given is None and to is None:
-            return back(model.draw(rows, chosen, report))
-    if to is None:
-        return back(model.sample(rows, given=given, on_impossible=on_impossible, seed=chosen, progress=progress))
-    return model.sample_parquet(
-        to,
-        rows,
-        given=given,
-        on_impossible=on_impossible,
-        seed=chosen,
-        rows_per_file=rows_per_file,
-        mode=mode,
-        client=client,
-        storage_options=storage_options,
-        progress=progress,
-    )
-
-
-def _options(**given: Any) -> Options:
-    """Checked options; None stands for the default."""
-    known = {field.name for field in fields(Options)}
-    for name in given:
-        if name not in known:
-            raise unknown_option(name, known)
-    options = Options(**{name: value for name, value in given.items() if value is not None})
-    options.check()
-    return options
-
-
-class _Trained(NamedTuple):
-    """A forest, and the rows it was grown on where these are all there are."""
-
-    forest: AdversarialForest
-    frame: pl.DataFrame | None = None
-    codes: Codes | None = None
-    leaves: Sequence[Ints] | None = None
-
-
-def _train(parts: Parts, options: Options, seed: int, runner: Runner, report: Progress) -> _Trained:
-    """Alg. 1 on all rows, or on a sample of them and a schema from all."""
-    options.check_against(list(parts.dtypes))
-    rows = training_rows(parts.n_rows, options.rows_per_tree, seed)
-    if rows is None:
-        frame = parts.frame(runner)
-        report.stage("columns", frame.width)
-        schema = infer_schema(frame, kinds=options.columns, keys=options.keys, bundles=options.bundles)
-        report.advance(frame.width, bundles=len(schema.bundles), keys=len(schema.keys))
-    else:
-        schema, frame = infer_parts(
-            parts,
-            rows,
-            kinds=options.columns,
-            keys=options.keys,
-            bundles=options.bundles,
-            runner=runner,
-            report=report,
-        )
-    _tell_findings(schema, options)
-    codes = encode_codes(frame, schema)
-    forest = train(codes, _training(options, codes.shape[1], seed), runner, report, schema.gates)
-    grown = AdversarialForest(schema, forest.trees, forest.rounds, options, seed)
-    return _Trained(grown, frame, codes, forest.leaves) if rows is None else _Trained(grown)
-
-
-def _finish(parts: Parts, trained: _Trained, runner: Runner, report: Progress) -> Model:
-    """Alg. 2 on the rows in memory, or on all parts."""
-    forest, frame, codes, leaves = trained
-    if frame is None or codes is None or leaves is None:
-        return _estimate_parts(parts, forest, runner, report)
-    return _estimate(frame, forest, codes, leaves, report)
-
-
-def training_rows(n_rows: int, rows_per_tree: int | None, seed: int) -> NDArray[np.int64] | None:
-    """The rows that trees are grown on, in order; None for all of them.
-
-    Trees of a few hundred thousand rows are as good as trees of millions (the paper grows them on subsamples too);
-    the leaf parameters always come from all rows.
-    """
-    most = max(TRAINING_ROWS, rows_per_tree or 0)
-    if n_rows <= most:
-        return None
-    chosen = generator(seed, Stage.SAMPLE).choice(n_rows, most, replace=False)
-    return np.sort(chosen)
-
-
-def _route_and_prune(shared: tuple[Codes, int], tree: Tree) -> tuple[Tree, Ints]:
-    codes, min_leaf = shared
-    return prune(tree, route(tree, codes), codes, min_leaf)
-
-
-def _estimate_parts(parts: Parts, forest: AdversarialForest, runner: Runner, report: Progress) -> Model:
-    """The leaf parameters from all rows, part by part and group of trees by group of trees."""
-    tables, entries = None, []
-    for sums in sum_leaves(parts, forest.schema, forest.trees, runner, report):
-        if tables is None:
-            tables = _outline(forest, sums.histograms)
-            _ = tables.boxes  # found once here, not by every thread
-        entries.append(list(Threads().map(_fit_sums, (tables, sums), range(len(forest.schema.variables)))))
-    assert tables is not None
-    return Model.of(complete(tables, [join_entries(some) for some in zip(*entries, strict=True)]))
-
-
-def _fit_sums(shared: tuple[Tables, Sums], number: int) -> Entries:
-    tables, sums = shared
-    return fit_entries(tables, number, sums_table(sums, tables.schema, number, tables.starts))
-
-
-def _outline(forest: AdversarialForest, histograms: Sequence[NDArray[np.int64]]) -> Tables:
-    return outline(
-        forest.schema,
-        forest.trees,
-        histograms,
-        family=forest.options.family,
-        support=forest.options.support,
-        rounds=forest.rounds,
-        options={**forest.options.as_dict(), "seed": forest.seed},
-    )
-
-
-def _estimate(
-    frame: pl.DataFrame, forest: AdversarialForest, codes: Codes, leaves: Sequence[Ints], report: Progress
-) -> Model:
-    schema = forest.schema
-    report.stage("leaf parameters", len(schema.variables))
-    histograms = [np.bincount(codes[:, j], minlength=v.n_codes) for j, v in enumerate(schema.variables)]
-    tables = _outline(forest, histograms)
-    entries = []
-    _ = tables.boxes  # found once here, not by every thread
-    runner = Threads() if frame.height * len(leaves) <= SMALL_SUMS else Threads(1)
-    for found in runner.map(_fit_one, (tables, frame, codes, leaves), range(len(schema.variables))):
-        entries.append(found)
-        report.advance()
-    return Model.of(complete(tables, entries))
-
-
-def _fit_one(shared: tuple[Tables, pl.DataFrame, Codes, Sequence[Ints]], number: int) -> Entries:
-    """The entries of one variable, from the sums of a few trees at a time."""
-    tables, frame, codes, leaves = shared
-    at_once = max(1, SMALL_SUMS // max(frame.height, 1))
-    parts = []
-    for first in range(0, len(leaves), at_once):
-        trees = slice(first, first + at_once)
-        starts = tables.starts[first : first + at_once + 1]
-        table = summarise_one(frame, tables.schema, codes, leaves[trees], starts, number)
-        parts.append(fit_entries(tables, number, table))
-    return join_entries(parts)
-
-
-def _training(options: Options, n_variables: int, seed: int) -> Training:
-    features = options.max_features
-    if features is None:
-        features = max(2, math.isqrt(n_variables))
-    return Training(
-        options.trees,
-        options.min_leaf,
-        options.max_rounds,
-        options.tolerance,
-        max(1, min(features, n_variables)),
-        options.rows_per_tree,
-        seed,
-    )
-
-
-def _tell_findings(schema: Schema, options: Options) -> None:
-    declared = {*options.keys, *(name for name, kind in options.columns.items() if kind == "key")}
-    found = [name for name in schema.keys if name not in declared]
-    if found:
-        listed = ", ".join(map(repr, found))
-        warnings.warn(
-            f"taken for identifiers: {listed}. They are not modelled; fresh values of the same shape come out. "
-            f"Say keys={schema.keys!r} to confirm, or columns={{{found[0]!r}: 'categorical'}} (or 'numeric') to model.",
-            KeyColumnWarning,
-            stacklevel=4,
-        )
-    for names in schema.bundles:
-        logger.info("modelled together: %s", ", ".join(map(repr, names)))
+    return model.sample(n, given=given, on_impossible=on_impossible, seed=seed, progress=progress)

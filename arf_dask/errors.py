@@ -1,25 +1,28 @@
-"""Everything that can go wrong, each with where, what, and what to do."""
+"""The errors and warnings of the package. Messages state the location, the problem and a remedy."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import sys
+import warnings
+from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
+from typing import Any
 
 
 class ArfError(Exception):
-    """The base of every error this package raises on purpose."""
+    """Base class of all errors raised by this package."""
 
 
 class OptionError(ArfError, ValueError):
-    """An argument has a value that cannot be used."""
+    """An argument is invalid."""
 
 
 class DataError(ArfError, ValueError):
-    """The data cannot be modelled as they are."""
+    """The data cannot be read or modelled."""
 
 
 class UnsupportedColumnError(ArfError, TypeError):
-    """Columns of a type that has no distribution here (nested, binary, objects)."""
+    """Columns have unsupported types (nested, binary, objects)."""
 
     @classmethod
     def from_dtypes(cls, columns: Iterable[tuple[str, object]]) -> UnsupportedColumnError:
@@ -31,34 +34,117 @@ class UnsupportedColumnError(ArfError, TypeError):
 
 
 class ModelFormatError(ArfError, ValueError):
-    """A model directory is damaged, foreign, or of an unknown version."""
+    """A model directory is damaged, not a model, or of an unknown version."""
+
+
+class ReleaseError(ArfError, ValueError):
+    """Data is rejected by a release policy, or a release violates its limits."""
+
+    report: Any = None  # the report on a release that violates its limits
+
+
+class ReleaseWarning(UserWarning):
+    """A release policy protects less than the defaults."""
 
 
 class ImpossibleConditionError(ArfError, ValueError):
-    """A condition that the model gives probability zero."""
+    """A condition has probability zero under the model."""
 
 
 class ClusterError(ArfError, RuntimeError):
-    """The Dask cluster is gone, has no workers, or keeps losing a task."""
+    """The Dask cluster is gone, has no workers, or repeatedly loses a task."""
+
+
+class ForkError(ArfError, RuntimeError):
+    """The process was forked from one in which Polars was running."""
 
 
 class OutputError(ArfError, OSError):
-    """Synthetic data cannot be written, or lie where others already are."""
+    """Synthetic data cannot be written, or the target already holds other data."""
+
+
+class MissingExtraError(ArfError, ImportError):
+    """An optional dependency is not installed."""
+
+
+class RuleWarning(UserWarning):
+    """Training rows violate declared rules; sampled rows satisfy them."""
 
 
 class KeyColumnWarning(UserWarning):
-    """Columns were taken for identifiers: they are replaced by fresh values, not modelled."""
+    """Columns were detected as identifiers and get new values, or hold texts that are sampled verbatim.
+
+    Attributes:
+        keys: The columns detected as identifiers.
+        measures: The subset of `keys` that may be measurements instead.
+        verbatim: Text columns with mostly distinct values, which are sampled verbatim.
+    """
+
+    def __init__(self, keys: Sequence[str], measures: Sequence[str] = (), verbatim: Sequence[str] = ()) -> None:
+        self.keys, self.measures, self.verbatim = list(keys), list(measures), list(verbatim)
+        super().__init__(self.text(command_line=False))
+
+    def text(self, *, command_line: bool) -> str:
+        """Return the message, with the names of Python or command-line options."""
+        parts = []
+        if self.keys:
+            parts.append(
+                f"taken for identifiers: {_quoted(self.keys)}. They are not modelled; fresh values of the same shape "
+                "come out."
+            )
+            confirm, model = self._remedies(command_line)
+            parts.append(f"Say {model}, or {confirm}." if self.measures else f"Say {confirm}, or {model}.")
+        if self.verbatim:
+            how = " ".join(f"--key {name}" for name in self.verbatim) if command_line else f"keys={self.verbatim!r}"
+            kept = self.verbatim[0]
+            stay = f"--column {kept}=categorical" if command_line else f"columns={{{kept!r}: 'categorical'}}"
+            parts.append(
+                f"values of {_quoted(self.verbatim)} are mostly different and come out as they are in the data. Say "
+                f"{how} to have fresh ones made, or {stay} if that is as it should be."
+            )
+        return " ".join(parts)
+
+    def _remedies(self, command_line: bool) -> tuple[str, str]:
+        first = (self.measures or self.keys)[0]
+        kind = "numeric" if self.measures else "categorical"
+        if command_line:
+            return " ".join(
+                f"--key {name}" for name in self.keys
+            ) + " to confirm", f"--column {first}={kind} to model it"
+        return f"keys={self.keys!r} to confirm", f"columns={{{first!r}: {kind!r}}} to model it"
+
+
+def _quoted(names: Sequence[str]) -> str:
+    return ", ".join(map(repr, names))
+
+
+class IndexDroppedWarning(UserWarning):
+    """The index of a pandas frame has a name or holds times, and is not learned."""
+
+
+def missing_extra(what: str, extra: str) -> MissingExtraError:
+    """Return the error for a missing package, naming the extra that installs it."""
+    return MissingExtraError(f"{what}: a package is missing. Install it with pip install 'arf-dask[{extra}]'.")
 
 
 def unknown_column(name: object, known: Iterable[str], where: str) -> OptionError:
-    """The error for a column that is not there, with the nearest names."""
+    """Return the error for an unknown column, with suggestions."""
     near = get_close_matches(str(name), list(known), n=3)
     hint = f" Did you mean {', '.join(map(repr, near))}?" if near else ""
     return OptionError(f"{where}: no column {name!r} in the data.{hint}")
 
 
 def unknown_option(name: str, known: Iterable[str]) -> OptionError:
-    """The error for an option that does not exist, with the nearest names."""
+    """Return the error for an unknown option, with suggestions."""
     near = get_close_matches(name, list(known), n=3)
     hint = f" Did you mean {', '.join(near)}?" if near else f" There are {', '.join(sorted(known))}."
     return OptionError(f"no option {name!r}.{hint}")
+
+
+def warn_user(message: str | Warning, category: type[Warning] | None = None) -> None:
+    """Issue a warning that points to the caller's line outside this package."""
+    inner = (__name__.partition(".")[0], "contextlib")  # contextlib enters the context managers of this package
+    level, frame = 2, sys._getframe(1)
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] in inner:
+        level, frame = level + 1, frame.f_back
+    warnings.warn(message, category, stacklevel=level)

@@ -1,247 +1,189 @@
-"""What can be asked of a fitted model."""
+"""The fitted model: `Model.sample` draws rows; `queries` and `sinks` add queries and methods that write rows."""
 
 from __future__ import annotations
 
-import os
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
-from functools import cached_property
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, Literal, Protocol, Unpack, overload
 
-import numpy as np
 import polars as pl
 
-from arf_dask.answers import chances, checked_columns, cumulative, expect, quantiles
-from arf_dask.conditions import is_choices
-from arf_dask.density import check_names, conditions_of, log_density, probability
+from arf_dask.data.frames import check_kind, is_frame, to_kind
 from arf_dask.errors import OptionError
-from arf_dask.forge import Sampler, make_sampler
-from arf_dask.frames import is_frame, take, with_index_of
-from arf_dask.impute import impute
-from arf_dask.manifest import Manifest
-from arf_dask.progress import Progress, Report, progress_for
-from arf_dask.readings import number_place
-from arf_dask.sampling import check_policy, make_source, sample_rows, sample_source
-from arf_dask.seeds import entropy
-from arf_dask.sink import sample_parquet
-from arf_dask.storage import PathLike, read_tables, save
-from arf_dask.tables import Tables
+from arf_dask.forest.tables import LeafTables
+from arf_dask.inference.dask_rows import dask_frame
+from arf_dask.inference.guarded_rows import make_guarded_source, sample_guarded_conditions
+from arf_dask.inference.lazy_rows import lazy_frame, plan_rows
+from arf_dask.inference.sources import check_memory, check_policy, check_rows, sample_source
+from arf_dask.options import SampleOptions
+from arf_dask.queries import ModelQueries
+from arf_dask.release.fitting import release_report
+from arf_dask.release.policy import Limits
+from arf_dask.runtime.progress import ProgressFunction, progress_for
+from arf_dask.runtime.seeds import entropy
+from arf_dask.sinks import Gate, ModelSinks
+from arf_dask.storage.remote_model import save_model
+from arf_dask.typing import FrameKind, OnImpossible, PathLike
+
+Draw = Callable[[int], pl.DataFrame]  # draws the first n rows of a result
 
 
-class Model(Tables):
-    """A learned joint distribution: frozen tables, and what can be asked of them."""
+class Judge(Protocol):
+    """Raises a ReleaseError unless the rows may be published."""
 
-    @classmethod
-    def of(cls, tables: Tables) -> Model:
-        fields = ("schema", "trees", "coverage", "entries", "histograms", "strengths")
-        rest = ("family", "support", "rounds_held", "options")
-        return cls(*(getattr(tables, name) for name in (*fields, *rest)))
+    def __call__(
+        self, model: Model, limits: Limits, real: Any, holdout: Any, draw: Draw, n: int, seed: int, progress: Any
+    ) -> object: ...
 
+
+class Model(ModelQueries, ModelSinks):
+    """A learned joint distribution of the columns of a table, as returned by `fit`, `forde` and `load`."""
+
+    def __init__(self, tables: LeafTables, holdout: pl.DataFrame | None = None, judge: Judge | None = None) -> None:
+        super().__init__(tables)
+        self._holdout = holdout
+        self._judge = judge
+
+    @property
+    def holdout(self) -> pl.DataFrame | None:
+        """The rows held out by `fit(..., holdout=0.1)`. They are kept in memory and never saved with the model."""
+        return self._holdout
+
+    @property
+    def release_report(self) -> dict[str, Any] | None:
+        """The effects of the release policy: levels merged, values clipped, rows dropped. None without a policy."""
+        return release_report(self.options)
+
+    @overload
+    def sample(
+        self, n: int, *, frame: Literal["polars"] = "polars", **options: Unpack[SampleOptions]
+    ) -> pl.DataFrame: ...
+    @overload
+    def sample(self, n: int, *, frame: Literal["lazy"], **options: Unpack[SampleOptions]) -> pl.LazyFrame: ...
+    @overload
+    def sample(self, n: int, *, frame: Literal["pandas", "arrow", "dask"], **options: Unpack[SampleOptions]) -> Any: ...
     def sample(
         self,
         n: int,
         *,
         given: Any = None,
-        on_impossible: str = "raise",
+        on_impossible: OnImpossible = "raise",
         seed: int | None = None,
-        progress: bool | Report | None = None,
-    ) -> pl.DataFrame:
-        """`n` synthetic rows with the columns and dtypes of the training data.
+        first_key: int | None = None,
+        frame: FrameKind = "polars",
+        progress: bool | ProgressFunction | None = None,
+    ) -> Any:
+        """Draw synthetic rows with the columns and dtypes of the training data.
 
         Args:
-            n: rows; with a frame as `given`, rows for each row of it.
-            given: what is known. `{"sex": "Female", "age": (30, 40), "state": ["CA", "NY"], "bonus": None}`: a value,
-                an interval (both ends belong to it, None leaves one open; `arf_dask.Interval` says otherwise), a list
-                of choices, None for missing. A list of such dicts: any of these. A frame: one condition per row, null
-                is free; its rows come back in order, `n` of each. Every row returned satisfies it, exactly.
-            on_impossible: what to do where the model gives a condition probability zero. "raise" an error that names
-                it; "null" gives the values known and nulls; "relax" keeps the values known and draws the rest from the
-                nearest leaves: as few variables as it takes no longer count, one by one (that which leaves the largest
-                density, else the least probable); a number that was never seen stays in the leaves it would lie in.
-            seed: makes it repeat; None draws afresh.
-            progress: as in `fit`.
+            n: The number of rows; if `given` is a frame, the number of rows per condition.
+            given: A condition that every returned row satisfies exactly. A dict such as `{"sex": "Female", "age":
+                (30, 40), "state": ["CA", "NY"], "bonus": None}` gives a value, a closed interval (None leaves an end
+                open; see `arf_dask.Interval` for other intervals), a list of choices, or None for missing. A list of
+                such dicts is a disjunction. A frame holds one condition per row, in which null means unknown; results
+                are in the order of its rows, `n` for each.
+            on_impossible: How to handle a condition of probability zero. "raise" raises an error that names it. "null"
+                returns the given values, and nulls elsewhere. "relax" keeps the given values and draws the other
+                columns from the nearest leaves: it ignores as few variables as possible, one at a time, choosing the
+                one whose removal gives the largest density; an unseen number stays in the leaves that contain it.
+            seed: The random seed, for repeatable results; None uses a fresh one.
+            first_key: The number of identifiers already used, if the rows are to be appended to other rows of the
+                same model: 0 for the first job, 1,000 for the next if the first had 1,000 rows, and so on. Jobs with
+                disjoint ranges never share identifiers, whatever their seeds; by default every job starts anew.
+            frame: The type of the result: a "polars" DataFrame, a "pandas" DataFrame, or an "arrow" Table; "lazy" and
+                "dask" give a LazyFrame or Dask DataFrame whose rows are drawn on demand, block by block. If `given` is
+                a frame, these two hold other draws from the same distribution. `head` of a LazyFrame draws only the
+                first rows, but a later slice draws all rows before it, as Polars passes no offset to its sources. `loc`
+                of the Dask DataFrame draws only the partitions of the selected rows:
+                `model.sample(10**9, seed=1, frame="dask").loc[999_999_990:999_999_994].compute()`.
+            progress: Whether to show progress, as in `fit`.
+
+        Returns:
+            A frame of the requested type, with exactly the requested number of rows.
+
+        Raises:
+            OptionError: If `n`, `given`, `on_impossible` or `seed` is invalid, or the rows would not fit into memory.
+            ImpossibleConditionError: If the condition has probability zero and `on_impossible` is "raise".
+
+        Examples:
+            >>> import arf_dask, polars as pl
+            >>> data = pl.DataFrame({"sex": ["f", "m"] * 100, "age": [20 + i % 40 for i in range(200)]})
+            >>> model = arf_dask.fit(data, trees=5, seed=1)
+            >>> model.sample(4, given={"sex": "f", "age": (30, 40)}, seed=2)["sex"].to_list()
+            ['f', 'f', 'f', 'f']
         """
         check_rows(n)
-        check_memory(n, len(self.schema.columns))
         check_policy(on_impossible)
+        check_kind(frame)
+        sampler = self._sampler_from(first_key)
+        if frame in ("lazy", "dask"):
+            plan = plan_rows(sampler, n, given, on_impossible, entropy(seed))
+            return lazy_frame(plan) if frame == "lazy" else dask_frame(plan)
+        check_memory(n, len(self.schema.columns))
         chosen = entropy(seed)
         with progress_for(progress) as report:
             report.stage("sampling", n)
             if is_frame(given):
-                return sample_rows(self.sampler, given, n, chosen, on_impossible)
-            return sample_source(make_source(self.sampler, given, on_impossible), n, chosen, report)
+                rows = sample_guarded_conditions(sampler, given, n, chosen, on_impossible)
+            else:
+                rows = sample_source(make_guarded_source(sampler, given, on_impossible), n, chosen, report)
+        return to_kind(rows, frame)
 
-    def sample_parquet(
-        self,
-        path: PathLike,
-        n: int,
-        *,
-        given: Any = None,
-        on_impossible: str = "raise",
-        seed: int | None = None,
-        rows_per_file: int = 1_000_000,
-        mode: str = "error",
-        client: Any = None,
-        storage_options: Mapping[str, Any] | None = None,
-        progress: bool | Report | None = None,
-    ) -> Manifest:
-        """Write `n` synthetic rows to a data set of Parquet files, however many; memory stays small.
+    def _pass_gate(self, gate: Gate, n: int, about: Mapping[str, Any], mode: str, progress: Any) -> int | None:
+        """Evaluate the rows that would be written, and return the seed used."""
+        seed: int | None = about["seed"]
+        if gate.limits is None:
+            return seed
+        if not isinstance(gate.limits, Limits):
+            raise OptionError(f"publish_if={gate.limits!r}: give arf_dask.Limits(...).")
+        if mode == "resume" and seed is None:
+            raise OptionError('publish_if: mode="resume" needs the seed of the run that is resumed.')
+        if self._judge is None:
+            raise OptionError("publish_if: only models of fit, synthesize and load can be judged.")
+        chosen = entropy(seed)
 
-        Files are called part-00000.parquet and so on, and hold the rows of `sample(n, given=given, seed=seed)` in their
-        order, whatever `rows_per_file` (with a frame as `given`: other draws of the same kind). A file appears under
-        its name whole or not at all; manifest.json and then _SUCCESS come last. The same job always gives the same
-        bytes.
+        def draw(rows: int) -> pl.DataFrame:
+            # Draw as the sinks do: with a frame of conditions, `sample` draws other rows.
+            planned = self.sample(n, frame="lazy", **{**about, "seed": chosen})
+            return planned.head(rows).collect()
 
-        Args:
-            path: a directory that is new or empty, or a URL (s3://, gs://, az:// ...) that fsspec can open.
-            n: rows; with a frame as `given`, rows for each row of it.
-            given: as in `sample`.
-            on_impossible: as in `sample`.
-            seed: makes it repeat; None draws afresh, or takes the seed of the job that is resumed.
-            rows_per_file: rows of every part but the last.
-            mode: what to do if something is there already. "error" refuses; "resume" completes a run of the same job
-                that was stopped or killed, and refuses any other; "overwrite" replaces a data set of this kind (and
-                nothing else): the new one is written beside it and renamed into its place when it is finished. On a
-                URL there are no renames: there the old one is removed first.
-            client: a Dask client, or the address of a scheduler; None: the active client, if there is one, else
-                threads. Workers write to `path` themselves, so it must mean the same for all of them.
-            storage_options: what fsspec needs for a URL.
-            progress: as in `fit`.
-        """
-        check_rows(n)
-        check_policy(on_impossible)
-        with progress_for(progress) as report:
-            return sample_parquet(
-                self,
-                self.sampler,
-                path,
-                n,
-                given=given,
-                on_impossible=on_impossible,
-                seed=seed,
-                rows_per_file=rows_per_file,
-                mode=mode,
-                client=client,
-                storage_options=storage_options,
-                report=report,
-            )
-
-    def draw(self, n: int, seed: int, report: Progress) -> pl.DataFrame:
-        """`n` rows without any condition."""
-        report.stage("sampling", n)
-        return sample_source(make_source(self.sampler, None, "raise"), n, seed, report)
-
-    def log_density(self, data: Any, *, given: Any = None, missing: str = "value") -> pl.Series:
-        """The log-density of every row (the paper's q), in nats; -inf outside the support, never NaN.
-
-        The measure: mass for levels, spikes, whole numbers, dates and nulls; density for other floats. Minus this
-        number is an anomaly score.
-
-        Args:
-            data: rows with all columns of the model, or some of them: the others are integrated out.
-            given: a condition as in `sample` (or a frame with one for each row): log q(x | given).
-            missing: "value": a null is a value of its own and has its probability; "marginal": it is integrated out,
-                as if the row did not have the column.
-
-        With ages 1, 2 and null, each in a third of the rows, the row {"age": None} has log(1/3), the share of missing
-        ages, with "value", and log(1) with "marginal", as it then says nothing.
-        """
-        frame = take(data).frame
-        check_names(frame, self.schema)
-        return pl.Series("log_density", log_density(self, frame, given, missing))
-
-    def probability(self, event: Any, *, given: Any = None) -> Any:
-        """The probability of an event, a condition as in `sample`: a float (a list of them if `given` is a frame).
-
-        A single value of a column with a density has probability zero; as part of `given`, it is conditioned on.
-        """
-        return probability(self, event, given)
-
-    def expect(
-        self, columns: Sequence[str] | None = None, *, given: Any = None, level_probabilities: bool = False
-    ) -> pl.DataFrame:
-        """Expectations, one row (one per row of `given`, if that is a frame).
-
-        The mean for numbers (a float; dates, times and durations in their own type) given that there is one, and the
-        most probable level for categories. With `level_probabilities` instead: the probability of every level (null:
-        missing) of the categories, one row per column and level.
-        """
-        return expect(self, columns, given, level_probabilities)
-
-    def quantile(self, column: str, q: float | Sequence[float], *, given: Any = None) -> list[Any]:
-        """The smallest values of a column with at least probability `q` at or below them; nulls and NaN left out.
-
-        One per `q`; a list of such lists, one per row, if `given` is a frame.
-        """
-        levels = chances(q)
-        if is_frame(given):
-            return [quantiles(self, column, levels, one) for one in conditions_of(given, self.schema)]
-        return quantiles(self, column, levels, given)
-
-    def cdf(self, column: str, x: Any, *, given: Any = None) -> Any:
-        """The probability of values up to `x`, given that the column has a number; a list if `x` is a list."""
-        several = is_choices(x)
-        checked_columns(self.schema, [column])
-        found = self.schema.columns[self.schema.names.index(column)]
-        if found.kind != "numeric":
-            raise OptionError(f"cdf: {column!r} has levels, not numbers. Use probability.")
-        values = list(x) if several else [x]
-        places = [float(number_place(value, found, f"x: {column!r}", exact=False)) for value in values]
-        if is_frame(given):
-            each = [cumulative(self, column, places, one) for one in conditions_of(given, self.schema)]
-            return each if several else [one[0] for one in each]
-        result = cumulative(self, column, places, given)
-        return result if several else result[0]
-
-    def impute(self, data: Any, *, draws: int | None = None, seed: int | None = None) -> Any:
-        """`data` with its nulls filled in, given what each row has; the same kind of frame. Known cells never change.
-
-        Args:
-            data: a frame with all columns of the model or some of them; others, and identifiers, stay as they are.
-            draws: None fills in expectations and most probable values (columns of a bundle together); a number gives
-                a list of so many frames, drawn: multiple imputation.
-            seed: makes draws repeat.
-
-        A row that knows something impossible is completed as by `sample(on_impossible="relax")`.
-        """
-        if draws is not None and (isinstance(draws, bool) or not isinstance(draws, int | np.integer) or draws < 1):
-            raise OptionError(f"draws={draws!r}: give the number of frames, at least 1, or None for expectations.")
-        given = take(data)
-        filled = impute(self.sampler, given.frame, draws, entropy(seed))
-        frames = [with_index_of(given.back(frame), data) for frame in filled]
-        return frames[0] if draws is None else frames
+        self._judge(self, gate.limits, gate.real, gate.holdout, draw, n, chosen, progress)
+        return chosen
 
     def without_smoothing(self) -> Model:
-        """The same model with the bare shares of training rows in every leaf, nothing shrunk towards the parent."""
-        return Model.of(replace(self, strengths=np.zeros_like(self.strengths)))
+        """Return a model with the raw proportions of training rows in every leaf, without shrinkage.
 
-    def save(self, path: PathLike) -> None:
-        """Write the model to a directory that `arf_dask.load` reads. It holds statistics, but no training row."""
-        save(self, path)
+        Returns:
+            A new model; this one is not modified.
 
-    @cached_property
-    def sampler(self) -> Sampler:
-        return make_sampler(self)
+        Examples:
+            >>> import arf_dask, polars as pl
+            >>> model = arf_dask.fit(pl.DataFrame({"sex": ["f", "f", "f", "m"] * 50}), trees=5, seed=1)
+            >>> round(model.without_smoothing().probability({"sex": "f"}), 6)
+            0.75
+        """
+        return Model(self._tables.without_smoothing())
 
+    def save(self, path: PathLike, *, storage_options: Mapping[str, Any] | None = None) -> None:
+        """Save the model to a directory for `arf_dask.load`. It contains statistics, but no training rows.
 
-def load(path: PathLike) -> Model:
-    """The model saved in a directory. Whatever is wrong with it is a ModelFormatError that says what."""
-    return Model.of(read_tables(path))
+        Args:
+            path: A new directory or URL, or one that holds a model, which is replaced.
+            storage_options: Storage options for a URL, with the names of fsspec or of Polars.
 
+        Raises:
+            OptionError: If the path holds anything but a model, or its parent directory does not exist.
 
-def check_rows(n: object) -> None:
-    """Raise an OptionError unless `n` is a number of rows."""
-    if isinstance(n, bool) or not isinstance(n, int | np.integer) or n < 0:
-        raise OptionError(f"n={n!r}: give the number of rows to draw, a whole number of at least 0.")
+        Examples:
+            >>> import tempfile, arf_dask, polars as pl
+            >>> model = arf_dask.fit(pl.DataFrame({"x": [i / 7 for i in range(200)]}), trees=5, seed=1)
+            >>> with tempfile.TemporaryDirectory() as directory:
+            ...     model.save(f"{directory}/m")
+            ...     again = arf_dask.load(f"{directory}/m")
+            >>> again.sample(5, seed=3).equals(model.sample(5, seed=3))
+            True
+        """
+        save_model(self._tables, path, storage_options)
 
-
-def check_memory(n: int, columns: int) -> None:
-    """Raise an OptionError for more rows than this machine could ever hold."""
-    if not hasattr(os, "sysconf") or "SC_PHYS_PAGES" not in os.sysconf_names:
-        return
-    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    if n * columns > memory:  # a byte for every cell
-        raise OptionError(
-            f"n={n:,}: so many rows of {columns} columns do not fit into the memory of this machine "
-            f"({memory / 1e9:.0f} GB). Use model.sample_parquet(path, n), or synthesize(..., to=path)."
-        )
+    def __getstate__(self) -> dict[str, Any]:
+        # Held-out rows are not pickled, nor is the release gate, which needs them.
+        return {"_tables": self._tables, "_holdout": None, "_judge": None}

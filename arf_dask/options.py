@@ -1,38 +1,94 @@
-"""The options of `fit`, checked before any work starts."""
+"""The options of `fit`, validated before any work starts."""
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from inspect import Parameter, signature
+from typing import Any, TypedDict, TypeVar, get_args
 
 import numpy as np
 
-from arf_dask.errors import OptionError, unknown_column
-from arf_dask.plan import Bundles
+from arf_dask.errors import OptionError, unknown_column, unknown_option
+from arf_dask.typing import Bundles, DependenceKind, Family, OnImpossible, Support
 
-FAMILIES = ("truncnorm", "uniform")
-SUPPORTS = ("observed", "open")
+FAMILIES = get_args(Family)
+SUPPORTS = get_args(Support)
+DEPENDENCES = get_args(DependenceKind)
 KINDS = ("categorical", "numeric", "key")
+ROWS_PER_FILE = 1_000_000  # default rows per file of a data set
+
+Function = TypeVar("Function", bound=Any)
+
+
+class FitOptions(TypedDict, total=False):
+    """The options of `fit`, for type checkers and editors. `Options` has the defaults, `fit` the documentation."""
+
+    trees: int
+    min_leaf: int
+    max_rounds: int
+    tolerance: float
+    max_features: int | None
+    rows_per_tree: int | None
+    family: Family
+    columns: Mapping[str, str] | None
+    keys: Sequence[str] | None
+    bundles: Bundles
+    support: Support
+    dependence: DependenceKind
+    rules: Sequence[Any] | None
+    find_rules: bool
+    strict_rules: bool
+    allow_copies: bool
+
+
+class SampleOptions(TypedDict, total=False):
+    """The keyword arguments of `Model.sample` except `frame`, for type checkers and editors."""
+
+    given: Any
+    on_impossible: OnImpossible
+    seed: int | None
+    first_key: int | None
+    progress: Any
 
 
 @dataclass(frozen=True)
 class Options:
-    """How a model is fitted; the defaults are chosen by evidence (docs/defaults.md)."""
+    """The options of `fit` and their defaults, which are justified in docs/defaults.md.
+
+    To add an option, add it here (with its default and its check) and to `FitOptions`, and describe it in `fit`.
+    """
 
     trees: int = 20
-    min_leaf: int = 10
+    min_leaf: int = 20
     max_rounds: int = 10
     tolerance: float = 0.0
     max_features: int | None = None
     rows_per_tree: int | None = None
-    family: str = "truncnorm"
+    family: Family = "truncnorm"
     columns: Mapping[str, str] = field(default_factory=dict)
     keys: Sequence[str] = ()
     bundles: Bundles = "auto"
-    support: str = "observed"
+    support: Support = "observed"
+    dependence: DependenceKind = "tree"
+    rules: Sequence[Any] = ()
+    find_rules: bool = True
+    strict_rules: bool = False
+    allow_copies: bool = False
+
+    @classmethod
+    def read(cls, given: Mapping[str, Any]) -> Options:
+        """Validate the options given by a caller; None selects the default."""
+        option_names = {option_field.name for option_field in fields(cls)}
+        for name in given:
+            if name not in option_names:
+                raise unknown_option(name, option_names)
+        options = cls(**{name: value for name, value in given.items() if value is not None})
+        options.check()
+        return options
 
     def check(self) -> None:
-        """Raise an OptionError for the first value that cannot be used."""
+        """Raise an OptionError for the first invalid value."""
         _whole("trees", self.trees, 1)
         _whole("min_leaf", self.min_leaf, 1)
         _whole("max_rounds", self.max_rounds, 0)
@@ -43,41 +99,62 @@ class Options:
         if not _is_number(self.tolerance) or not 0 <= self.tolerance < 0.5:
             raise OptionError(f"tolerance={self.tolerance!r}: give a number from 0 up to, not including, 0.5.")
         _one_of("family", self.family, FAMILIES)
+        _one_of("dependence", self.dependence, DEPENDENCES)
         _one_of("support", self.support, SUPPORTS)
+        for name in ("find_rules", "strict_rules", "allow_copies"):
+            if not isinstance(getattr(self, name), bool):
+                raise OptionError(f"{name}={getattr(self, name)!r}: say True or False.")
+        if isinstance(self.rules, str) or not isinstance(self.rules, Sequence):
+            raise OptionError(f"rules={self.rules!r}: give a list of rules, such as ['start <= end'].")
         if not isinstance(self.columns, Mapping):
             raise OptionError(f"columns={self.columns!r}: give a dict such as {{'zip': 'categorical'}}.")
         for name, kind in self.columns.items():
             _one_of(f"columns[{name!r}]", kind, KINDS)
         _check_names("keys", self.keys)
         self._check_bundles()
-        odd = [name for name in self.keys if self.columns.get(name, "key") != "key"]
-        if odd:
-            raise OptionError(f"keys: {odd[0]!r} is named in columns= as {self.columns[odd[0]]!r} too. Choose one.")
+        clash = next((name for name in self.keys if self.columns.get(name, "key") != "key"), None)
+        if clash is not None:
+            raise OptionError(f"keys: {clash!r} is named in columns= as {self.columns[clash]!r} too. Choose one.")
 
     def check_against(self, names: Sequence[str]) -> None:
-        """Raise an OptionError for a name that is no column of the data."""
-        for where, some in (
+        """Raise an OptionError for names that are not columns of the data."""
+        for where, column_names in (
             ("columns", list(self.columns)),
             ("keys", list(self.keys)),
             ("bundles", self.bundled()),
         ):
-            for name in some:
+            for name in column_names:
                 if name not in names:
                     raise unknown_column(name, names, where)
-        keys = {*self.keys, *(name for name, kind in self.columns.items() if kind == "key")}
-        both = sorted(keys & set(self.bundled()))
-        if both:
-            raise OptionError(f"bundles: {both[0]!r} is a key and cannot be modelled. Take it out of one of the two.")
+        key_names = self.all_keys()
+        bundled_keys = sorted(key_names & set(self.bundled()))
+        if bundled_keys:
+            raise OptionError(
+                f"bundles: {bundled_keys[0]!r} is a key and cannot be modelled. Take it out of one of the two."
+            )
+
+    def all_keys(self) -> set[str]:
+        """Return the columns declared as identifiers."""
+        return {*self.keys, *(name for name, kind in self.columns.items() if kind == "key")}
 
     def bundled(self) -> list[str]:
-        """The columns named in explicit bundles."""
+        """Return the columns named in explicit bundles."""
         return [] if isinstance(self.bundles, str | bool) else [name for group in self.bundles for name in group]
 
     def as_dict(self) -> dict[str, object]:
-        """The options as plain JSON values."""
-        bundles = self.bundles if isinstance(self.bundles, str | bool) else [list(group) for group in self.bundles]
-        plain = {name: v.item() if isinstance(v, np.generic) else v for name, v in self.__dict__.items()}
-        return {**plain, "columns": dict(self.columns), "keys": list(self.keys), "bundles": bundles}
+        """Return the options as plain JSON values."""
+        bundle_lists = self.bundles if isinstance(self.bundles, str | bool) else [list(group) for group in self.bundles]
+        plain_values = {
+            name: value.item() if isinstance(value, np.generic) else value for name, value in self.__dict__.items()
+        }
+        rule_texts = [list(rule) if isinstance(rule, list | tuple) else str(rule) for rule in self.rules]
+        return {
+            **plain_values,
+            "columns": dict(self.columns),
+            "keys": list(self.keys),
+            "bundles": bundle_lists,
+            "rules": rule_texts,
+        }
 
     def _check_bundles(self) -> None:
         if self.bundles == "auto" or isinstance(self.bundles, bool):
@@ -89,6 +166,37 @@ class Options:
             if len(group) < 2:
                 raise OptionError(f"bundles: {list(group)!r} names fewer than two columns.")
         _check_names("bundles", self.bundled())
+
+
+def shows_fields(options_class: type) -> Callable[[Function], Function]:
+    """Return a decorator that replaces `**options` in a signature by the fields of a dataclass and their defaults."""
+    defaults = options_class()
+    field_parameters = [
+        Parameter(field.name, Parameter.KEYWORD_ONLY, default=getattr(defaults, field.name), annotation=field.type)
+        for field in fields(options_class)
+    ]
+
+    def show(function: Function) -> Function:
+        old_signature = signature(function)
+        own_parameters = [
+            parameter for parameter in old_signature.parameters.values() if parameter.kind is not Parameter.VAR_KEYWORD
+        ]
+        first_keyword = next(
+            parameter_index
+            for parameter_index, parameter in enumerate(own_parameters)
+            if parameter.kind is Parameter.KEYWORD_ONLY
+        )
+        function.__signature__ = old_signature.replace(
+            parameters=[*own_parameters[:first_keyword], *field_parameters, *own_parameters[first_keyword:]]
+        )
+        return function
+
+    return show
+
+
+def shows_options(function: Function) -> Function:
+    """Show the options of `fit` in the signature of a function that takes them as `**options`."""
+    return shows_fields(Options)(function)
 
 
 def _is_number(value: object) -> bool:
@@ -108,9 +216,9 @@ def _one_of(name: str, value: object, allowed: Sequence[str]) -> None:
 def _check_names(where: str, names: object) -> None:
     if isinstance(names, str) or not isinstance(names, Sequence):
         raise OptionError(f"{where}={names!r}: give a list of column names.")
-    odd = [name for name in names if not isinstance(name, Hashable)]
-    if odd:
-        raise OptionError(f"{where}: {odd[0]!r} is not a column name.")
+    unhashable = [name for name in names if not isinstance(name, Hashable)]
+    if unhashable:
+        raise OptionError(f"{where}: {unhashable[0]!r} is not a column name.")
     doubled = sorted({name for name in names if list(names).count(name) > 1}, key=str)
     if doubled:
         raise OptionError(f"{where}: {doubled[0]!r} is named twice.")

@@ -12,6 +12,7 @@ import resource
 import time
 import warnings
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -71,7 +72,7 @@ def impute(data: Path) -> None:
         pl.when(pl.Series(rng.random(rows.height) >= 0.1)).then(pl.col(c)).alias(c) for c in rows.columns
     )
     for draws in (None, 1):
-        seconds, memory, _done = timed(lambda draws=draws: model.impute(holes, draws=draws, seed=0))
+        seconds, memory, _done = timed(partial(model.impute, holes, draws=draws, seed=0))
         cost = f"{seconds:.2f} s (+{memory:.0f} MB, peak {peak():.0f} MB)"
         print(f"impute 100,000 adult rows, 10 % missing, draws={draws}: {cost}")
 
@@ -86,6 +87,7 @@ def gaussian(_: Path) -> None:
         both = pl.DataFrame(
             rng.multivariate_normal(np.zeros(d), sigma, 3_000), [f"x{i}" for i in range(d)], orient="row"
         )
+        family: Any
         for family in scores:
             model = arf_dask.fit(both.head(2_000), trees=100, support="open", family=family, seed=replicate)
             found = model.log_density(both.tail(1_000)).to_numpy()
@@ -126,7 +128,8 @@ def twenty_datasets(data: Path) -> None:
     for name, bar in TWENTY_BARS.items():
         train, test, _ = twenty(name)(data, 0)
         found = arf_dask.fit(train, trees=100, seed=0).log_density(test)
-        print(f"{name}, 100 trees: {-found.mean():.3f} nats (bar {bar}), {(~found.is_finite()).sum()} rows at -inf")
+        nats = -found.to_numpy().mean()
+        print(f"{name}, 100 trees: {nats:.3f} nats (bar {bar}), {(~found.is_finite()).sum()} rows at -inf")
 
 
 def eleven_columns() -> tuple[arf_dask.Model, pl.DataFrame]:

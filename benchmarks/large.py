@@ -25,14 +25,15 @@ from typing import Any, Self
 
 import numpy as np
 import polars as pl
-import psutil  # type: ignore[import-untyped]
+import psutil
 
 import arf_dask
-from arf_dask.encode import encode_codes, line_places
-from arf_dask.forest import Router, make_router, route_leaves
-from arf_dask.parts import Group, group_parts, load_each, open_parts
-from arf_dask.schema import Schema
-from arf_dask.tasks import Threads
+from arf_dask.data.opening import open_parts
+from arf_dask.data.parts import PartGroup, group_parts, load_each
+from arf_dask.forest.routing import RoutingTable, route_to_leaves, routing_table
+from arf_dask.runtime.tasks import Threads
+from arf_dask.schema.columns import Schema
+from arf_dask.schema.encoding import encode_codes, to_axis_values
 
 ROWS_PER_FILE = 500_000
 GB = 2**30
@@ -155,18 +156,17 @@ class Stages:
 
 def floor(path: Path, model: arf_dask.Model, rows: int) -> tuple[float, float]:
     """Seconds a row, by the clock and of all cores, of the least that leaf aggregation takes, from so many rows."""
-    n_codes = np.array([v.n_codes for v in model.schema.variables], dtype=np.int32)
-    routers = [make_router(tree, n_codes) for tree in model.trees]
+    routing = [routing_table(tree) for tree in model._tables.trees]
     started, work, done = time.perf_counter(), time.process_time(), 0
     with open_parts(path) as parts:
         groups = [group for group in group_parts(parts) if group.first < rows]
-        for height in Threads().map(_floor_of, (model.schema, routers), groups):
+        for height in Threads().map(_floor_of, (model.schema, routing), groups):
             done += height
     return (time.perf_counter() - started) / done, (time.process_time() - work) / done
 
 
-def _floor_of(shared: tuple[Schema, list[Router]], group: Group) -> int:
-    schema, routers = shared
+def _floor_of(shared: tuple[Schema, list[RoutingTable]], group: PartGroup) -> int:
+    schema, routing = shared
     rows = 0
     for frame in load_each(group.parts):
         codes = np.ascontiguousarray(encode_codes(frame, schema))
@@ -175,11 +175,11 @@ def _floor_of(shared: tuple[Schema, list[Router]], group: Group) -> int:
             columns[f"v{number}"] = codes[:, number].astype(np.float64)
             if variable.interval.any():
                 lead = schema.columns[variable.columns[0]]
-                columns[f"v{number}"] = line_places(frame[lead.name], lead)
+                columns[f"v{number}"] = to_axis_values(frame[lead.name], lead)
                 columns[f"s{number}"] = columns[f"v{number}"] ** 2
         table = pl.DataFrame(columns)
-        for router in routers:
-            leaves = pl.Series("leaf", route_leaves(router, codes).astype(np.uint32))
+        for table_of_tree in routing:
+            leaves = pl.Series("leaf", route_to_leaves(table_of_tree, codes).astype(np.uint32))
             table.with_columns(leaves).group_by("leaf").agg(pl.exclude("leaf").sum())
         rows += frame.height
     return rows

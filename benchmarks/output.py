@@ -26,9 +26,9 @@ from metrics import has_levels
 from speed import uniform_frame
 
 import arf_dask
-from arf_dask.forge import BLOCK_ROWS
-from arf_dask.parquet import arrow_schema, few_valued, write_part
-from arf_dask.tasks import Threads
+from arf_dask.inference.forge import BLOCK_ROWS
+from arf_dask.runtime.tasks import Threads
+from arf_dask.storage.parquet import arrow_schema, dictionary_columns, write_part
 
 BAR = 3.5
 
@@ -48,7 +48,7 @@ def write_random_part(shared: tuple[Path, arf_dask.Model, pl.DataFrame, int, int
         for first in range(0, height, BLOCK_ROWS):
             yield uniform_frame(seen, min(BLOCK_ROWS, height - first), first)
 
-    dictionary = few_valued(model.schema)
+    dictionary = dictionary_columns(model.schema)
     write_part(directory / f"{part}.parquet", frames(), arrow_schema(model.schema.dtypes), {}, dictionary)
 
 

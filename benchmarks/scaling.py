@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any
 
 import polars as pl
-import psutil  # type: ignore[import-untyped]
+import psutil
 from datasets import mixed_table
 from fidelity import comma_list, print_table
 

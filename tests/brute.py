@@ -1,8 +1,9 @@
 """Every question put to a small model, answered by plain loops over its leaves and variables.
 
 Nothing here uses the package's own formulas: smoothing is written out again from the docstring of `smoothing.py`,
-masses and means of truncated normals are sums over Gauss-Legendre nodes, and alternatives are added up by inclusion
-and exclusion. Only the tables (trees, counts, normals) and the schema are the model's.
+masses and means of truncated normals are sums over Gauss-Legendre nodes, alternatives are added up by inclusion and
+exclusion, ratios of the dependence are scaled by plain alternation, and all bins of all variables are summed over. Only
+the tables (trees, counts, normals, ratios) and the schema are the model's.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
-from functools import lru_cache
+from functools import cache, lru_cache
 from itertools import combinations
 from typing import Any, NamedTuple
 
@@ -19,6 +20,8 @@ import numpy as np
 import polars as pl
 
 import arf_dask
+from arf_dask.forest.dependence import Dependence, Edge, count_bins
+from arf_dask.forest.dependence_bins import code_bins, member_bins
 
 NODES, WEIGHTS = np.polynomial.legendre.leggauss(80)
 NULL, NAN, FIRST = 0, 1, 2
@@ -35,11 +38,21 @@ class Piece(NamedTuple):
     upper: float = 0.0
     mu: float = 0.0
     sigma: float = 1.0
+    bin: int = 0  # of the dependence
+
+
+class Link(NamedTuple):
+    """An edge of the dependency tree in one leaf."""
+
+    parent: int
+    child: int
+    ratios: list[list[float]]  # (bin of the parent, bin of the child), scaled so that the leaf keeps its marginals
 
 
 class Leaf(NamedTuple):
     weight: float
     variables: list[list[Piece]]
+    links: list[Link]
 
 
 class Range(NamedTuple):
@@ -83,7 +96,7 @@ Conditions = Mapping[int, Condition]  # by the place of the column
 class Brute:
     """The leaves of a model as lists, and what can be asked of them."""
 
-    def __init__(self, model: Any):
+    def __init__(self, model: Any) -> None:
         self.schema = model.schema
         self.leaves = list(_leaves(model))
         self._column = {c.name: i for i, c in enumerate(self.schema.columns)}
@@ -102,12 +115,8 @@ class Brute:
         numerator = denominator = 0.0
         for sign, conditions in self._signed(given):
             for leaf in self.leaves:
-                top = bottom = leaf.weight
-                for number, pieces in enumerate(leaf.variables):
-                    top *= self._variable(number, pieces, conditions, points).mass
-                    bottom *= self._variable(number, pieces, conditions, {}).mass
-                numerator += sign * top
-                denominator += sign * bottom
+                numerator += sign * self._leaf(leaf, conditions, points).mass
+                denominator += sign * self._leaf(leaf, conditions, {}).mass
         return numerator / denominator
 
     def probability(self, event: Any, given: Any = None) -> float:
@@ -126,15 +135,9 @@ class Brute:
         total = weighted = 0.0
         for sign, conditions in self._signed(given):
             for leaf in self.leaves:
-                mass, mean = leaf.weight * sign, 0.0
-                for number, pieces in enumerate(leaf.variables):
-                    both = _meet(conditions, needed)
-                    moments = self._variable(number, pieces, both, {}, mean_of=place)
-                    mass *= moments.mass
-                    if place in self.schema.variables[number].columns and moments.mass:
-                        mean = moments.sum / moments.mass
-                total += mass
-                weighted += mass * mean
+                moments = self._leaf(leaf, _meet(conditions, needed), {}, mean_of=place)
+                total += sign * moments.mass
+                weighted += sign * moments.sum
         return weighted / total
 
     def levels(self, column: str, given: Any = None, present: Sequence[str] = ()) -> dict[Any, float]:
@@ -218,13 +221,22 @@ class Brute:
                 yield (-1) ** (size + 1), met
 
     def _mass(self, conditions: Conditions) -> float:
-        total = 0.0
-        for leaf in self.leaves:
-            mass = leaf.weight
-            for number, pieces in enumerate(leaf.variables):
-                mass *= self._variable(number, pieces, conditions, {}).mass
-            total += mass
-        return total
+        return sum(self._leaf(leaf, conditions, {}).mass for leaf in self.leaves)
+
+    def _leaf(
+        self, leaf: Leaf, conditions: Conditions, points: Mapping[int, tuple[int, float]], mean_of: int = -1
+    ) -> Moments:
+        """The weight of one leaf under a condition, and that times the mean of `mean_of`."""
+        masses, sums = [], []
+        for number, pieces in enumerate(leaf.variables):
+            found: dict[int, Moments] = {}
+            for bin_ in {piece.bin for piece in pieces}:
+                mine = [piece for piece in pieces if piece.bin == bin_]
+                found[bin_] = self._variable(number, mine, conditions, points, mean_of)
+            masses.append({bin_: moments.mass for bin_, moments in found.items()})
+            asked = mean_of in self.schema.variables[number].columns
+            sums.append({b: moments.sum if asked else moments.mass for b, moments in found.items()})
+        return Moments(leaf.weight * _sum_bins(leaf.links, masses), leaf.weight * _sum_bins(leaf.links, sums))
 
     def _points(self, row: Mapping[str, Any]) -> dict[int, tuple[int, float]]:
         """Per column of a row: its token (-1: never seen) and place."""
@@ -257,7 +269,7 @@ class Brute:
         """The mass (density where a float is a point) of one variable in one leaf, and the sum of `mean_of`."""
         variable = self.schema.variables[number]
         if not any(place in conditions or place in points or place == mean_of for place in variable.columns):
-            return Moments(1.0, 0.0)
+            return Moments(sum(piece.probability for piece in pieces), 0.0)
         mass = total = 0.0
         for piece in pieces:
             part, at = piece.probability, 0.0
@@ -351,7 +363,7 @@ def _member(
         if condition is not None and inside:
             inside = token in condition.tokens or any(r.holds(place) for r in condition.ranges)
         return Moments(float(inside), place if inside and not math.isnan(place) else 0.0)
-    shape = piece[3:]
+    shape = piece[3:7]
     if point is not None:
         number, place = point
         if math.isnan(place) or (condition is not None and not any(r.holds(place) for r in condition.ranges)):
@@ -411,10 +423,59 @@ def _meet(one: Conditions, other: Conditions) -> dict[int, Condition]:
 # The leaves, from the tables
 
 
+def _sum_bins(links: list[Link], masses: list[dict[int, float]]) -> float:
+    """The sum over all bins of all variables, each with its mass, of the product of masses and ratios."""
+    children = {link.child for link in links}
+
+    @cache
+    def below(variable: int, bin_: int) -> float:
+        product = masses[variable][bin_]
+        for link in links:
+            if link.parent == variable and product:
+                product *= sum(link.ratios[bin_][other] * below(link.child, other) for other in masses[link.child])
+        return product
+
+    product = 1.0
+    for variable, held in enumerate(masses):
+        if variable not in children:
+            product *= sum(below(variable, bin_) for bin_ in held)
+    return product
+
+
+def _scaled(ratios: Any, rows: dict[int, float], columns: dict[int, float]) -> list[list[float]]:
+    """Ratios times what gives the joint distribution of two variables their own marginals."""
+    a, b = (
+        [held.get(bin_, 0.0) for bin_ in range(size)] for held, size in zip((rows, columns), ratios.shape, strict=True)
+    )
+    u, v = [1.0] * len(a), [1.0] * len(b)
+    for _ in range(3_000):
+        before = list(u)
+        u = [1 / sum(ratios[i][j] * b[j] * v[j] for j in range(len(b))) for i in range(len(a))]
+        v = [1 / sum(ratios[i][j] * a[i] * u[i] for i in range(len(a))) for j in range(len(b))]
+        if max(abs(x - y) for x, y in zip(before, u, strict=True)) < 1e-15:
+            break
+    return [[float(u[i] * ratios[i][j] * v[j]) for j in range(len(b))] for i in range(len(a))]
+
+
+def _bin_masses(pieces: list[Piece]) -> dict[int, float]:
+    held: dict[int, float] = {}
+    for piece in pieces:
+        held[piece.bin] = held.get(piece.bin, 0.0) + piece.probability
+    return held
+
+
+def _links(model: Any, variables: list[list[Piece]]) -> list[Link]:
+    links = []
+    for edge in model._tables.dependence.edges:
+        sides = (_bin_masses(variables[side]) for side in (edge.parent, edge.child))
+        links.append(Link(edge.parent, edge.child, _scaled(edge.ratios, *sides)))
+    return links
+
+
 def _leaves(model: Any) -> Iterator[Leaf]:
     counts, normals = _entries(model)
     first = 0
-    for tree in model.trees:
+    for tree in model._tables.trees:
         nodes = list(_walk(tree, model.schema))
         for index, (box, siblings, split) in enumerate(nodes):
             leaf = first + index
@@ -423,14 +484,15 @@ def _leaves(model: Any) -> Iterator[Leaf]:
             for number, variable in enumerate(model.schema.variables):
                 share = _smoothed(model, number, counts[number], leaf, under, split == number, box[number])
                 variables.append(list(_pieces(model, number, variable, share, leaf, box[number], normals[number])))
-            yield Leaf(int(model.coverage[leaf]) / model.schema.n_rows / len(model.trees), variables)
+            weight = int(model._tables.coverage[leaf]) / model.schema.n_rows / len(model._tables.trees)
+            yield Leaf(weight, variables, _links(model, variables))
         first += len(nodes)
 
 
-def _entries(model: Any) -> tuple[list[dict], list[dict]]:
+def _entries(model: Any) -> tuple[list[dict[Any, Any]], list[dict[Any, Any]]]:
     """Per variable: {(leaf, state): rows} and {(leaf, state): (mu, sigma)}."""
     counts, normals = [], []
-    for variable, entries in zip(model.schema.variables, model.entries, strict=True):
+    for variable, entries in ((v.variable, v.entries) for v in model._tables.variables):
         held, shapes, at = {}, {}, 0
         for leaf, state, rows in zip(entries.leaf, entries.state, entries.rows, strict=True):
             held[int(leaf), int(state)] = int(rows)
@@ -467,21 +529,21 @@ def _walk(tree: Any, schema: Any) -> Iterator[tuple[list[tuple[int, int]], list[
 
 
 def _smoothed(
-    model: Any, number: int, counts: dict, leaf: int, under: list[int], own_split: bool, box: tuple[int, int]
+    model: Any, number: int, counts: dict[Any, Any], leaf: int, under: list[int], own_split: bool, box: tuple[int, int]
 ) -> list[float]:
     """p(state | leaf), as the docstring of smoothing.py has it."""
-    variable, strength = model.schema.variables[number], float(model.strengths[number])
+    variable, strength = model.schema.variables[number], model._tables.variables[number].strength
     states = range(variable.n_states)
-    rows = int(model.coverage[leaf])
+    rows = int(model._tables.coverage[leaf])
     share = [counts.get((leaf, s), 0) / rows for s in states]
     if strength == 0:
         return share
-    parent_rows = sum(int(model.coverage[one]) for one in under)
+    parent_rows = sum(int(model._tables.coverage[one]) for one in under)
     parent = [sum(counts.get((one, s), 0) for one in under) / parent_rows for s in states]
     if own_split:
         parent = share
     weight = parent_rows / (parent_rows + strength)
-    column = _column_share(variable, model.histograms[number], box)
+    column = _column_share(variable, model._tables.variables[number].histogram, box)
     prior = [weight * parent[s] + (1 - weight) * column[s] for s in states]
     return [(counts.get((leaf, s), 0) + strength * prior[s]) / (rows + strength) for s in states]
 
@@ -503,23 +565,35 @@ def _column_share(variable: Any, histogram: Any, box: tuple[int, int]) -> list[f
 
 
 def _pieces(
-    model: Any, number: int, variable: Any, share: list[float], leaf: int, box: tuple[int, int], normals: dict
+    model: Any, number: int, variable: Any, share: list[float], leaf: int, box: tuple[int, int], normals: dict[Any, Any]
 ) -> Iterator[Piece]:
     column = model.schema.columns[variable.columns[0]]
+    of_code = model._tables.dependence.code_bins(number)
+    of_code = [0] * (int(variable.code_high.max()) + 1) if of_code is None else of_code.tolist()
+    starts = [code for code, bin_ in enumerate(of_code) if code == 0 or bin_ != of_code[code - 1]]
     for state, probability in enumerate(share):
         if probability <= 0:
             continue
         tokens = tuple(int(t) for t in variable.tokens[state])
         if not variable.interval[state]:
-            yield Piece(probability, tokens, False)
+            yield Piece(probability, tokens, False, bin=of_code[variable.code_low[state]])
             continue
         seen = (leaf, state) in normals
-        edges = _edges(variable, column.axis, seen and model.support == "open")
+        edges = _edges(variable, column.axis, seen and model._tables.support == "open")
         first = max(box[0], int(variable.code_low[state])) - variable.first_bin
         last = min(box[1], int(variable.code_high[state])) - variable.first_bin
         lower, upper = edges[first], edges[last + 1]
         mu, sigma = normals.get((leaf, state), ((lower + upper) / 2, math.inf))
-        yield Piece(probability, tokens, True, lower, upper, mu, sigma)
+        for bin_ in range(len(starts)):
+            first_code = max(box[0], int(variable.code_low[state]), starts[bin_])
+            after = starts[bin_ + 1] if bin_ + 1 < len(starts) else int(variable.code_high.max()) + 1
+            last_code = min(box[1], int(variable.code_high[state]), after - 1)
+            if first_code > last_code:
+                continue
+            low, high = edges[first_code - variable.first_bin], edges[last_code - variable.first_bin + 1]
+            part = normal_mass(low, high, lower, upper, mu, sigma) if len(starts) > 1 else 1.0
+            if part > 0:
+                yield Piece(probability * part, tokens, True, low, high, mu, sigma, bin_)
 
 
 def _edges(variable: Any, axis: Any, is_open: bool) -> list[float]:
@@ -578,6 +652,8 @@ def small_model(name: str) -> Any:
     """The model of a frame; "plain" has no smoothing, "open" open support, "uniform" no normals."""
     if name == "plain":
         return small_model("mixed").without_smoothing()
+    if name.endswith(", joined"):
+        return joined(small_model(name.removesuffix(", joined")))
     frame = small_frame({"open": "continuous", "uniform": "mixed"}.get(name, name))
     options: dict[str, Any] = {"support": "open"} if name == "open" else {}
     if name in ("mixed", "uniform"):
@@ -588,6 +664,23 @@ def small_model(name: str) -> Any:
     return arf_dask.fit(frame, trees=3, min_leaf=6, seed=5, columns=numbers, **options)
 
 
+def joined(model: Any, seed: int = 3) -> Any:
+    """The model with a dependency tree over all of its variables but one, and ratios that no data would have."""
+    rng = np.random.default_rng(seed)
+    tables = model._tables
+    bins = []
+    for v in tables.variables:
+        others = member_bins(v.variable)
+        bins.append(others[0] if others else code_bins(v.variable, v.histogram, 4))
+    order = rng.permutation(len(bins))[: max(2, len(bins) - 1)].tolist()
+    edges = []
+    for place, child in enumerate(order[1:], start=1):
+        parent = order[int(rng.integers(place))]
+        shape = count_bins(bins[parent]), count_bins(bins[child])
+        edges.append(Edge(parent, child, 0.1, np.ones(shape, dtype=np.int64), np.exp(rng.normal(size=shape))))
+    return arf_dask.Model(tables.with_dependence(Dependence(tuple(bins), tuple(edges))))
+
+
 @lru_cache
 def brute(name: str) -> Brute:
     return Brute(small_model(name))
@@ -596,6 +689,7 @@ def brute(name: str) -> Brute:
 def conditions(name: str, n: int, most: int = 3, floats_as_points: bool = True) -> list[dict[str, Any]]:
     """`n` conditions of every form on up to `most` columns, none of them without a row that meets it."""
     rng = np.random.default_rng(n)
+    name = name.removesuffix(", joined")
     frame = small_frame({"open": "continuous", "uniform": "mixed", "plain": "mixed"}.get(name, name))
     rows = frame.to_dicts()
     made = []
@@ -606,7 +700,9 @@ def conditions(name: str, n: int, most: int = 3, floats_as_points: bool = True) 
     return made
 
 
-def _form(rng: Any, value: Any, rows: list[dict], name: str, dtype: pl.DataType, floats_as_points: bool) -> Any:
+def _form(
+    rng: Any, value: Any, rows: list[dict[str, Any]], name: str, dtype: pl.DataType, floats_as_points: bool
+) -> Any:
     """A condition on one column that holds for `value`: itself, an interval around it, or a list with it."""
     if value is None or value != value:
         return value

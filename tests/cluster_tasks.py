@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from arf_dask.cluster import runner_for
 from arf_dask.errors import DataError
+from arf_dask.runtime.cluster import runner_for
 
 
 class Array:
@@ -18,7 +19,7 @@ class Array:
     def __init__(self, values: np.ndarray, directory: str = "") -> None:
         self.values, self.directory = values, directory
 
-    def __setstate__(self, state: dict) -> None:
+    def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
         if self.directory:
             (Path(self.directory) / f"{os.getpid()}-{time.monotonic_ns()}").touch()
@@ -30,11 +31,11 @@ class Heavy:
     def __init__(self, value: int) -> None:
         self.value = value
 
-    def on_cluster(self, client):
+    def on_cluster(self, client: Any) -> Any:
         return client.submit(Heavy, self.value, pure=False)
 
 
-def shifted(shared, item):
+def shifted(shared: Any, item: Any) -> Any:
     time.sleep(0.002 * (item % 3))
     return shared + item
 
@@ -43,11 +44,11 @@ def total(shared: Array, item: int) -> float:
     return float(shared.values.sum()) + item
 
 
-def doubled(shared, item: Heavy) -> int:
+def doubled(shared: Any, item: Heavy) -> int:
     return 2 * item.value
 
 
-def listed(shared, item: int) -> str:
+def listed(shared: Any, item: int) -> str:
     return str(item)
 
 
@@ -66,13 +67,23 @@ def slow(shared: float, item: int) -> int:
     return item
 
 
-def process_of(shared, item: int) -> int:
+def process_of(shared: Any, item: int) -> int:
     time.sleep(0.02)
     return os.getpid()
 
 
-def deadly(shared, item: int) -> None:
+def deadly(shared: Any, item: int) -> None:
     os._exit(1)
+
+
+def deadly_at(shared: int, item: int) -> int:
+    time.sleep(0.1)
+    return os._exit(1) if item == shared else item
+
+
+def slowly_listed(shared: float, item: int) -> str:
+    time.sleep(shared)
+    return str(item)
 
 
 def nested(n: int) -> tuple[str, list[int]]:

@@ -7,19 +7,34 @@ import json
 import os
 import subprocess
 import sys
+import threading
 import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 ROOT = Path(__file__).resolve().parents[1]
 
 
 class Processes:
-    """A scheduler and workers, each a process of its own, all of them gone at the end."""
+    """A scheduler and workers, each a process of its own, all of them gone at the end.
 
-    def __init__(self, directory: Path, workers: int = 0, *, threads: int = 1, tls: list[str] | None = None) -> None:
+    Workers import the modules `preload` before they connect: else the first task of each waits for the imports.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        workers: int = 0,
+        *,
+        threads: int = 1,
+        tls: list[str] | None = None,
+        preload: Sequence[str] = (),
+    ) -> None:
         self.directory = directory
         self.threads = threads
+        self.preload = [word for module in preload for word in ("--preload", module)]
         self.tls = tls or []
         self.workers: list[subprocess.Popen[bytes]] = []
         self.log = (directory / "cluster.log").open("ab")
@@ -35,7 +50,7 @@ class Processes:
         """One more worker without a nanny: when it is killed it stays dead."""
         own = self.directory / f"worker-{len(self.workers)}"
         flags = ["--no-nanny", "--no-dashboard", "--nthreads", str(self.threads), "--local-directory", str(own)]
-        worker = self._start("worker", self.address, *flags, *self.tls)
+        worker = self._start("worker", self.address, *flags, *self.preload, *self.tls)
         self.workers.append(worker)
         return worker
 
@@ -54,6 +69,34 @@ class Processes:
         for process in (*self.workers, self.scheduler):
             process.wait()
         self.log.close()
+
+
+@contextmanager
+def dying_workers(processes: Processes, client: Any, seconds: float) -> Iterator[list[int]]:
+    """Kill the oldest worker every few seconds, as soon as a replacement has connected. Yields the killed ones."""
+    over = threading.Event()
+    killed: list[int] = []
+    alive = sum(worker.poll() is None for worker in processes.workers)
+
+    def kill() -> None:
+        while not over.wait(seconds):
+            processes.add_worker()
+            while len(client.nthreads()) <= alive and not over.wait(0.05):
+                pass
+            victim = next(worker for worker in processes.workers if worker.poll() is None)
+            victim.kill()
+            victim.wait()
+            killed.append(victim.pid)
+            while len(client.nthreads()) > alive and not over.wait(0.05):
+                pass
+
+    killer = threading.Thread(target=kill)
+    killer.start()
+    try:
+        yield killed
+    finally:
+        over.set()
+        killer.join()
 
 
 def digests(directory: Path) -> dict[str, str]:
@@ -83,7 +126,7 @@ def _complete(file: Path) -> str | None:
     return text
 
 
-def _until(look, what: str, seconds: float = 60.0) -> str:
+def _until(look: Any, what: str, seconds: float = 60.0) -> str:
     deadline = time.monotonic() + seconds
     while (found := look()) is None:
         assert time.monotonic() < deadline, f"{what} did not come up"

@@ -1,12 +1,24 @@
-"""Hypothesis: the same examples in every run, on machines of any speed. Ctrl-C works however tests were started."""
+"""Load the profile of Hypothesis, run long files first, and make Ctrl-C work however the tests were started."""
 
 import signal
 
-from hypothesis import settings
+import pytest
 
-settings.register_profile("steady", derandomize=True, deadline=None, database=None)
-settings.load_profile("steady")
+from tests.hypothesis_profiles import load_profile
+
+load_profile()
 
 # Started in the background of a shell, a process and all its children ignore Ctrl-C, which some tests send.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+LONG_FIRST = ("cluster", "faults", "storage", "examples", "cli", "paper", "inference", "rules")  # folders
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Put the folders with the longest files first, so that no process is left alone with one of them at the end."""
+    items.sort(key=lambda item: LONG_FIRST.index(item.path.parent.name) if _is_long(item) else len(LONG_FIRST))
+
+
+def _is_long(item: pytest.Item) -> bool:
+    return item.path.parent.name in LONG_FIRST and item.path.parents[1].name == "tests"

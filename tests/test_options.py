@@ -1,4 +1,5 @@
 import json
+from typing import Any
 
 import numpy as np
 import pytest
@@ -9,9 +10,9 @@ from arf_dask.options import Options
 NAMES = ["age", "city", "zip", "id"]
 
 
-def test_defaults_are_valid():
-    assert Options().check() is None
-    assert Options().check_against(NAMES) is None
+def test_defaults_are_valid() -> None:
+    Options().check()
+    Options().check_against(NAMES)
 
 
 @pytest.mark.parametrize(
@@ -27,10 +28,10 @@ def test_defaults_are_valid():
         {"family": "uniform", "support": "open"},
     ],
 )
-def test_usable_values_pass(given):
+def test_usable_values_pass(given: Any) -> None:
     options = Options(**given)
-    assert options.check() is None
-    assert options.check_against(NAMES) is None
+    options.check()
+    options.check_against(NAMES)
 
 
 @pytest.mark.parametrize(
@@ -63,7 +64,7 @@ def test_usable_values_pass(given):
         ({"keys": ["id"], "columns": {"id": "numeric"}}, "'id' is named in columns= as 'numeric' too"),
     ],
 )
-def test_other_values_are_refused_with_their_name(given, message):
+def test_other_values_are_refused_with_their_name(given: Any, message: Any) -> None:
     with pytest.raises(OptionError, match=message):
         Options(**given).check()
 
@@ -79,7 +80,7 @@ def test_other_values_are_refused_with_their_name(given, message):
         ({"columns": {"id": "key"}, "bundles": [["city", "id"]]}, "bundles: 'id' is a key"),
     ],
 )
-def test_names_that_are_no_columns_are_refused(given, message):
+def test_names_that_are_no_columns_are_refused(given: Any, message: Any) -> None:
     options = Options(**given)
     options.check()
     with pytest.raises(OptionError) as caught:
@@ -87,12 +88,12 @@ def test_names_that_are_no_columns_are_refused(given, message):
     assert str(caught.value).startswith(message)
 
 
-def test_bundled_columns_are_those_of_explicit_bundles():
+def test_bundled_columns_are_those_of_explicit_bundles() -> None:
     assert Options(bundles=[["a", "b"], ("c", "d")]).bundled() == ["a", "b", "c", "d"]
     assert Options(bundles=False).bundled() == Options().bundled() == []
 
 
-def test_options_are_plain_json():
+def test_options_are_plain_json() -> None:
     options = Options(columns={"zip": "categorical"}, keys=("id",), bundles=(("a", "b"),))
     again = json.loads(json.dumps(options.as_dict()))
     assert again == options.as_dict()
@@ -100,6 +101,7 @@ def test_options_are_plain_json():
     assert (again["trees"], again["keys"], again["columns"]) == (20, ["id"], {"zip": "categorical"})
 
 
-def test_numpy_numbers_become_plain_json_too():
-    options = Options(trees=np.int64(5), tolerance=np.float32(0.25), max_features=np.int32(2))
+def test_numpy_numbers_become_plain_json_too() -> None:
+    numbers: dict[str, Any] = {"trees": np.int64(5), "tolerance": np.float32(0.25), "max_features": np.int32(2)}
+    options = Options(**numbers)
     assert json.loads(json.dumps(options.as_dict()))["trees"] == 5

@@ -19,23 +19,24 @@ import threading
 import time
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT), str(ROOT / "tests"), str(ROOT / "examples")]
 
 import dask  # noqa: E402
-from clusters import Processes, digests  # noqa: E402
 from distributed import Client  # noqa: E402
 
 import arf_dask  # noqa: E402
-from arf_dask import api  # noqa: E402
 from arf_dask.errors import ClusterError  # noqa: E402
-from arf_dask.storage import model_hash  # noqa: E402
+from arf_dask.storage.model_file import model_hash  # noqa: E402
+from arf_dask.training import stages  # noqa: E402
 from retail import retail_orders  # noqa: E402
+from tests.clusters import Processes, digests  # noqa: E402
 
 ROWS, TRAINING_ROWS, DRAWN, PER_FILE = 60_000, 20_000, 6_000_000, 60_000
-FIT = {"trees": 12, "seed": 3, "keys": ["order_id"], "progress": False}
-DRAW = {"seed": 5, "rows_per_file": PER_FILE}
+FIT: dict[str, Any] = {"trees": 12, "seed": 3, "keys": ["order_id"], "progress": False}
+DRAW: dict[str, Any] = {"seed": 5, "rows_per_file": PER_FILE}
 JOB = """
 import sys, arf_dask
 model, out, address, rows, per_file = sys.argv[1:]
@@ -86,7 +87,7 @@ class Soak:
         self.model.save(directory / "model")
         self.model.sample_parquet(directory / "calm", DRAWN, **DRAW)
         self.calm = digests(directory / "calm")
-        self.hash = model_hash(self.model)
+        self.hash = model_hash(self.model._tables)
 
     def turn(self, number: int) -> None:
         """One scenario on a cluster of its own."""
@@ -104,7 +105,7 @@ class Soak:
     def fit(self, processes: Processes, out: Path) -> int:
         with Client(processes.address, set_as_default=False) as client, Killer(processes, self.luck) as killer:
             found = arf_dask.fit(self.data, **FIT, client=client)
-        assert model_hash(found) == self.hash, "another model"
+        assert model_hash(found._tables) == self.hash, "another model"
         return killer.killed
 
     def sample(self, processes: Processes, out: Path) -> int:
@@ -157,7 +158,7 @@ def main() -> None:
     asked = parser.parse_args()
     seed = asked.seed if asked.seed is not None else random.SystemRandom().randrange(10**6)
     print(f"seed {seed}", flush=True)
-    api.TRAINING_ROWS = TRAINING_ROWS
+    stages.TRAINING_ROWS = TRAINING_ROWS
     settings = {"distributed.comm.timeouts.connect": "5s", "distributed.scheduler.allowed-failures": 100}
     with tempfile.TemporaryDirectory(prefix="arf_dask-soak-") as directory, dask.config.set(settings):
         os.environ["DASK_DISTRIBUTED__SCHEDULER__ALLOWED_FAILURES"] = "100"

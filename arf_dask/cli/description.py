@@ -1,0 +1,125 @@
+"""Descriptions of a model: dictionaries for `--json`, and lines of text for `inspect`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from arf_dask.model import Model
+from arf_dask.runtime.display import printable
+from arf_dask.schema.columns import Column
+from arf_dask.storage.model_file import model_hash
+
+SHOWN_LEVELS = 4
+WIDEST = 32  # maximum width of a table cell
+
+
+def describe_model(model: Model) -> dict[str, Any]:
+    """Return a summary of the model as JSON values."""
+    return {
+        "model_hash": model_hash(model._tables),
+        "rows": model.schema.n_rows,
+        "n_columns": len(model.schema.columns),
+        "trees": len(model._tables.trees),
+        "leaves": model._tables.n_leaves,
+        "rounds": model.rounds.to_dicts(),
+        "bundles": model.schema.bundles,
+        "keys": model.schema.keys,
+        "rules": [{**vars(rule), "columns": list(rule.columns)} for rule in model.rules],
+        "seed": model.options.get("seed"),
+    }
+
+
+def describe_column(column: Column) -> dict[str, Any]:
+    """Return a description of one column as JSON values."""
+    column_fields: dict[str, Any] = {
+        "name": column.name,
+        "dtype": str(column.dtype),
+        "kind": column.kind,
+        "nulls": column.nulls,
+    }
+    if column.kind == "categorical":
+        column_fields["levels"] = column.levels.to_list()
+    if column.axis is not None:
+        column_fields["low"], column_fields["high"] = _range(column)
+        column_fields["spikes"] = column.n_points
+    return column_fields
+
+
+def _range(column: Column) -> tuple[Any, Any]:
+    axis = column.axis
+    assert axis is not None
+    values = axis.from_axis(np.array([axis.low, axis.high]), column.dtype)
+    try:
+        low, high = values
+    except ValueError:  # a year outside 1 to 9999, which Python cannot represent
+        low, high = values.cast(pl.String)
+    return low, high
+
+
+def inspection_lines(model: Model, path: str, size: int) -> list[str]:
+    """Return the lines that `arf-dask inspect` prints."""
+    tables, rounds = model._tables, model.rounds["accuracy"].to_list()
+    forest = f"{len(tables.trees):,} trees, {tables.n_leaves:,} leaves, {tables.family}, {tables.support} support"
+    lines = [
+        f"model    {path} ({size / 1e6:,.1f} MB), {model_hash(model._tables)[:12]}",
+        f"learned  {model.schema.n_rows:,} rows, {len(model.schema.columns):,} columns",
+        f"forest   {forest}",
+        f"rounds   {len(rounds)}, out-of-bag accuracy {', '.join(f'{one:.3f}' for one in rounds)} (0.5 is perfect)",
+        "",
+    ]
+    table_rows = [["column", "dtype", "kind", "nulls", "values"]]
+    for column in model.schema.columns:
+        column_cells = [
+            printable(column.name),
+            printable(str(column.dtype).replace("\n", " ")),
+            column.kind,
+            f"{column.nulls:,}",
+        ]
+        table_rows.append([*column_cells, _values(column)])
+    widths = [min(max(len(row[column_index]) for row in table_rows), WIDEST) for column_index in range(4)]
+    for row in table_rows:
+        row_start = (
+            cell if len(cell) <= width else cell[: width - 2] + ".."
+            for cell, width in zip(row[:4], widths, strict=True)
+        )
+        lines.append(
+            "  ".join([*(cell.ljust(width) for cell, width in zip(row_start, widths, strict=True)), row[4]]).rstrip()
+        )
+    rules = [rule for rule in model.rules if rule.kind != "together"]
+    rule_lines = [f"together  {' + '.join(map(printable, names))}" for names in model.schema.bundles] + [
+        f"rule      {printable(str(rule))}" for rule in rules
+    ]
+    return [*lines, "", *rule_lines] if rule_lines else lines
+
+
+def check_lines(found: pl.DataFrame, n_rows: int) -> list[str]:
+    """Return the lines that `arf-dask check` prints: one per rule, violated rules first."""
+    lines = [f"{n_rows:,} rows, {found.height:,} rules"]
+    for row in found.sort("broken", descending=True, nulls_last=True).to_dicts():
+        if row["rows"] is None:
+            lines.append(f"not checked  {row['rule']}: a column is missing, or there is nothing to check")
+            continue
+        rule_state = "holds" if not row["broken"] else f"{row['broken']:,} of {row['rows']:,} rows break it"
+        share_note = (
+            ""
+            if row["share"] >= 1 or not row["found"]
+            else f" (it held in {100 * row['share']:.3g} % of training rows)"
+        )
+        lines.append(f"{rule_state}: {row['rule']}{share_note}")
+    return lines
+
+
+def _values(column: Column) -> str:
+    if column.kind == "categorical":
+        level_text = ", ".join(printable(str(level)) for level in column.levels.head(SHOWN_LEVELS).to_list())
+        more_text = ", .." if len(column.levels) > SHOWN_LEVELS else ""
+        return f"{len(column.levels):,} level{'s' if len(column.levels) != 1 else ''}: {level_text}{more_text}"
+    if column.axis is not None:
+        low, high = _range(column)
+        return f"{low} .. {high}" + (f", {column.n_points:,} spikes" if column.n_points else "")
+    if column.kind == "computed":
+        return "computed by a rule"
+    return "fresh values of the same shape" if column.kind == "key" else "nothing but nulls"

@@ -1,0 +1,328 @@
+"""The commands `arf-dask fit`, `sample`, `synthesize`, `report`, `inspect` and `check`."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+import polars as pl
+
+from arf_dask.api import fit, load
+from arf_dask.cli.condition_text import Dtypes, read_conditions, read_given, read_given_json
+from arf_dask.cli.description import check_lines, describe_column, describe_model, inspection_lines
+from arf_dask.cli.options import CODES, DRAWING, GATE, GIVEN_HELP, LEARNING, READING, RELEASING, SHARED, SOURCES, STORES
+from arf_dask.cli.outcome import FAILED, Commands, print_json, reported
+from arf_dask.cli.release_words import check_page, read_holdout, read_limits, read_policy
+from arf_dask.cli.values import (
+    RowCount,
+    check_any_url,
+    read_options,
+    readable_sources,
+    storage_options,
+    storage_options_of,
+)
+from arf_dask.data.files import Reading, is_read_by_polars, read, read_dtypes
+from arf_dask.data.holdout import Split, split_holdout
+from arf_dask.errors import OptionError
+from arf_dask.model import Model
+from arf_dask.reports import SHADOWS, report
+from arf_dask.runtime.cluster import use_scheduler
+from arf_dask.runtime.disk import library_versions
+from arf_dask.runtime.seeds import entropy
+from arf_dask.single_files import check_output, is_file, write_file
+from arf_dask.storage.remote_model import check_model_target
+
+FIT_OPTIONS = (
+    "trees",
+    "min_leaf",
+    "max_rounds",
+    "tolerance",
+    "max_features",
+    "rows_per_tree",
+    "family",
+    "support",
+    "dependence",
+)
+
+
+ABOUT = """Synthetic tables from adversarial random forests.
+
+\b
+arf-dask synthesize orders.csv --to twin.csv          a twin of a table
+arf-dask fit orders.parquet --model orders.model      learn once ...
+arf-dask sample orders.model --to out/ -n 1000000     ... draw often
+arf-dask check orders.model new.csv                   rows that break its rules
+arf-dask inspect orders.model                         what a model knows
+arf-dask report orders.csv twin.csv -o report.html    how good and how safe a twin is
+
+Every command has its own --help.
+"""
+
+
+# The commands.
+
+
+@click.group(cls=Commands, help=ABOUT, context_settings={"help_option_names": ["-h", "--help"]}, epilog=CODES)
+@click.version_option(library_versions(["arf_dask"])["arf_dask"], prog_name="arf-dask")
+def cli() -> None:
+    """Synthetic tables from adversarial random forests."""
+
+
+@cli.command("fit", epilog=CODES)
+@SOURCES
+@click.option(
+    "--model", "path", required=True, metavar="M", help="Directory to write; one that holds a model is replaced."
+)
+@READING
+@LEARNING
+@STORES
+@RELEASING
+@SHARED
+def fit_command(sources: tuple[str, ...], path: str, **options: Any) -> None:
+    """Learn the joint distribution of a table.
+
+    IN is a CSV or Parquet file, a directory of them, a pattern such as 'data/*.parquet', a URL, or - for CSV on stdin.
+    """
+    check_any_url(options, path, *sources)
+    check_model_target(path, storage_options_of(path, options))
+    with reported(options) as result, readable_sources(sources) as found:
+        model = _fit(_open(found, options), options)
+        model.save(path, storage_options=storage_options_of(path, options))
+        result.update({"model": path, **describe_model(model)})
+        result["summary"] = f"{model!r}\nwritten to {path}"
+
+
+@cli.command("sample", epilog=f"{GIVEN_HELP}\n\n{CODES}")
+@click.argument("path", metavar="M")
+@click.option("-n", "--rows", "n", type=RowCount(), required=True, help="Rows to draw: 1000000, 1e6, 1M.")
+@DRAWING
+@STORES
+@SHARED
+def sample_command(path: str, n: int, **options: Any) -> None:
+    """Draw rows from the model in the directory M.
+
+    The same model, seed and options give the same bytes. A run that was stopped or killed goes on with --mode resume.
+    """
+    _check_output(options, path)
+    with reported(options) as result:
+        model = load(path, storage_options=storage_options_of(path, options))
+        _draw(model, n, _given(options, model.schema.dtypes), options["seed"], options, result)
+
+
+@cli.command("synthesize", epilog=f"{GIVEN_HELP}\n\n{CODES}")
+@SOURCES
+@click.option("-n", "--rows", "n", type=RowCount(), help="Rows to draw: 1e6, 1M. Default: as many as IN has.")
+@DRAWING
+@READING
+@LEARNING
+@STORES
+@RELEASING
+@GATE
+@SHARED
+def synthesize_command(sources: tuple[str, ...], n: int | None, **options: Any) -> None:
+    """Learn a table and draw a synthetic twin of it.
+
+    IN is a CSV or Parquet file, a directory of them, a pattern such as 'data/*.parquet', a URL, or - for CSV on stdin.
+    To resume, give the same IN and --seed.
+    """
+    _check_output(options, *sources)
+    if options["mode"] == "resume" and options["seed"] is None:
+        raise click.UsageError("--mode resume needs the --seed of the run that is resumed.")
+    with reported(options) as result, readable_sources(sources) as found:
+        if is_read_by_polars(found[0]):  # report misspelt columns before a long fit
+            _given(options, read_dtypes(found[0], _reading(options)))
+        limits = read_limits(options)
+        if limits is not None and is_file(options["to"]):
+            raise click.UsageError("--max-attack-auc and --max-c2st need a directory in --to.")
+        data = _open(found, options)
+        model = _fit(data, options)
+        rows = _n_rows(model, data) if n is None else n
+        gate = {} if limits is None else {"publish_if": limits, "real": data.train}
+        _draw(model, rows, _given(options, model.schema.dtypes), model.options["seed"], options, result, gate)
+
+
+@cli.command("report", epilog=CODES)
+@click.argument("real", metavar="REAL")
+@click.argument("synthetic", metavar="SYNTH")
+@click.option("--holdout", metavar="H", help="Real rows that the generator never saw. Attacks need them.")
+@click.option("--target", metavar="T", help="A column to predict: trained on synthetic against trained on real rows.")
+@click.option("--model", "path", metavar="M", help="The directory of the model that made the rows.")
+@click.option("--shadows", type=int, default=SHADOWS, show_default=True, help="Shadow models of the LiRA attack.")
+@click.option("-o", "--output", default="report.html", show_default=True, help="A file that ends in .html or .json.")
+@SHARED
+def report_command(real: str, synthetic: str, path: str | None, output: str, **options: Any) -> None:
+    """Judge a synthetic table: how close it is to the real one, and what attackers learn from it.
+
+    REAL, SYNTH and H are CSV or Parquet files, directories of them, or patterns.
+    """
+    check_page(output)
+    with reported(options) as result, use_scheduler(options["scheduler"]):
+        made = report(
+            real,
+            synthetic,
+            holdout=options["holdout"],
+            target=options["target"],
+            model=None if path is None else load(path),
+            seed=options["seed"],
+            shadows=options["shadows"],
+            progress=_progress(options),
+        )
+        made.save(output)
+        result.update({"report": output, **made.to_dict()})
+        result["summary"] = f"{made!r}\nwritten to {output}"
+
+
+@cli.command("inspect", epilog=CODES)
+@click.argument("path", metavar="M")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout, also for errors.")
+@click.option("--debug", is_flag=True, help="Show where an error comes from.")
+def inspect_command(path: str, as_json: bool, debug: bool) -> None:
+    """Show what the model in the directory M knows: columns, levels, ranges, rounds, leaves, size."""
+    model = load(path)
+    size = sum(file.stat().st_size for file in Path(path).iterdir())
+    if as_json:
+        columns = [describe_column(column) for column in model.schema.columns]
+        print_json(
+            {"model": path, "bytes": size, **describe_model(model), "options": dict(model.options), "columns": columns}
+        )
+        return
+    click.echo("\n".join(inspection_lines(model, path, size)))
+
+
+@cli.command(
+    "check", epilog="Exit codes: 0 no rule is broken, 1 some rule is broken or the command failed, 2 wrong usage."
+)
+@click.argument("path", metavar="M")
+@SOURCES
+@click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout, also for errors.")
+@click.option("--debug", is_flag=True, help="Show where an error comes from.")
+def check_command(path: str, sources: tuple[str, ...], as_json: bool, debug: bool) -> int:
+    """Count the rows of IN that break each rule of the model in the directory M.
+
+    Rules that hold in a share of the training rows only, and combinations of columns that no training row has, are
+    counted, but do not make the command fail, unless they were declared.
+    """
+    model = load(path)
+    data = pl.concat([read(source) for source in sources])
+    found = model.check(data)
+    exact = found.filter(((pl.col("share") >= 1.0) & (pl.col("kind") != "together")) | ~pl.col("found"))
+    broken = int(exact["broken"].fill_null(0).sum())
+    if as_json:
+        print_json({"model": path, "rows": data.height, "broken": broken, "rules": found.to_dicts()})
+    else:
+        click.echo("\n".join(check_lines(found, data.height)))
+    return FAILED if broken else 0
+
+
+# Helpers of the commands.
+
+
+def _open(sources: Sequence[str], options: dict[str, Any]) -> Split:
+    """Open the sources and split off the hold-out rows."""
+    options["seed"] = entropy(options["seed"])
+    kept_back = read_holdout(options["holdout"])
+    return split_holdout(list(sources), kept_back, options["seed"], options["subject"], _reading(options))
+
+
+def _reading(options: dict[str, Any]) -> Reading:
+    return Reading(storage_options(options), read_options(options))
+
+
+def _n_rows(model: Model, data: Split) -> int:
+    """Count the input rows, including those dropped by a release policy."""
+    released = model.release_report
+    learned = model.schema.n_rows if released is None else int(released["rows"])
+    return learned + (0 if data.holdout is None else data.holdout.height)
+
+
+def _fit(data: Split, options: dict[str, Any]) -> Model:
+    fit_options: dict[str, Any] = {name: options[name] for name in FIT_OPTIONS}
+    columns = dict(_kind(text) for text in options["columns"])
+    bundles: Any = [names.split(",") for names in options["bundles"]]
+    if options["no_bundles"] and bundles:
+        raise click.UsageError("--bundle and --no-bundles: choose one.")
+    if not bundles:
+        bundles = False if options["no_bundles"] else "auto"
+    with use_scheduler(options["scheduler"]):
+        return fit(
+            data.train,
+            release=read_policy(options),
+            holdout=data.holdout,
+            **fit_options,
+            columns=columns,
+            keys=list(options["keys"]),
+            bundles=bundles,
+            rules=list(options["rules"]),
+            find_rules=options["find_rules"],
+            strict_rules=options["strict_rules"],
+            allow_copies=options["allow_copies"],
+            seed=options["seed"],
+            progress=_progress(options),
+            storage_options=storage_options(options),
+            read_options=read_options(options),
+        )
+
+
+def _draw(
+    model: Model,
+    n: int,
+    given: Any,
+    seed: Any,
+    options: dict[str, Any],
+    result: dict[str, Any],
+    gate: Mapping[str, Any] | None = None,
+) -> None:
+    """Draw rows and write them to the target."""
+    target = options["to"]
+    drawing = {"given": given, "on_impossible": options["on_impossible"], "seed": seed, "progress": _progress(options)}
+    drawing.update({"portable": options["portable"], "first_key": options["first_key"]})
+    with use_scheduler(options["scheduler"]):
+        if is_file(target):
+            made = write_file(model, target, n, drawing, sys.stdout.buffer)
+            result["summary"] = f"{made.rows:,} synthetic rows written to {target}, seed {made.seed}"
+        else:
+            drawing["storage_options"] = storage_options_of(target, options)
+            made = model.sample_parquet(
+                target, n, mode=options["mode"], rows_per_file=options["rows_per_file"], **drawing, **(gate or {})
+            )
+            result["parts"] = [part._asdict() for part in made.parts]
+            result["summary"] = repr(made)
+    fields = {"to": target, "rows": made.rows, "bytes": made.bytes, "seed": made.seed, "model_hash": made.model_hash}
+    result.update({**fields, "given": made.given})
+
+
+def _check_output(options: dict[str, Any], *inputs: str) -> None:
+    """Validate the options and the target before any long work."""
+    target, mode = options["to"], options["mode"]
+    ways = [name for name in ("given", "given_json", "given_file") if options[name]]
+    if len(ways) > 1:
+        raise click.UsageError("--given, --given-json and --given-file: choose one.")
+    if target == "-" and options["as_json"]:
+        raise click.UsageError("--to - and --json both want stdout.")
+    if is_file(target) and mode == "resume":
+        raise click.UsageError("--mode resume needs a directory in --to: one file is written whole or not at all.")
+    check_any_url(options, target, *inputs)
+    check_output(target, mode, options["rows_per_file"], storage_options_of(target, options))
+
+
+def _given(options: dict[str, Any], dtypes: Dtypes) -> Any:
+    if options["given_file"]:
+        return read_conditions(read(options["given_file"]), dtypes)
+    if options["given_json"]:
+        return read_given_json(options["given_json"], dtypes)
+    return read_given(options["given"], dtypes) if options["given"] else None
+
+
+def _kind(text: str) -> tuple[str, str]:
+    name, sign, kind = text.rpartition("=")
+    if not sign:
+        raise OptionError(f"--column {text}: write NAME=KIND, with categorical, numeric or key.")
+    return name, kind
+
+
+def _progress(options: dict[str, Any]) -> bool | None:
+    shown: bool | None = options["progress"]
+    return False if options["quiet"] else shown

@@ -1,0 +1,1 @@
+"""Reading data of any kind, and profiling single columns."""

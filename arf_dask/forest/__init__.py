@@ -1,0 +1,1 @@
+"""Trees, adversarial training, leaf sums, leaf parameters and the tables of a model."""

@@ -1,0 +1,1 @@
+"""Conditions, densities, expectations, drawing and imputation."""

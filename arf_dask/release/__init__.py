@@ -1,0 +1,1 @@
+"""Releases: protect the data before fitting, redraw copies, and check limits before publishing."""

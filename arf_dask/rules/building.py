@@ -1,0 +1,355 @@
+"""Build the relations of a table from verified rules: computed columns, states, gaps, grids and remaining checks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import polars as pl
+
+from arf_dask.rules.clock_gaps import with_clock_gaps
+from arf_dask.rules.declaring import Declared, as_order, formula_of, formula_target
+from arf_dask.rules.expressions import Call, Comparison, Name, Node, columns_of, depends_on_itself, split_remainder
+from arf_dask.rules.finding import Findings
+from arf_dask.rules.grids import Decimals, Grid, Indexed, find_grid
+from arf_dask.rules.order_search import COPY_SHARE
+from arf_dask.rules.relations import Relations, Rule
+from arf_dask.rules.scoring import LEAST_SHARE, NEARLY_ALL, Scored, describe_formula
+from arf_dask.rules.targets import Target
+from arf_dask.rules.transforms import Computed, Gap, Stated, Transform, in_order, inputs_of, text_sentinel
+from arf_dask.rules.verification import Asked, ColumnFacts, Counted
+
+MOST_LOWERS = 8
+LOST_SPIKES = 0.5  # minimum concentration of a gap, as a share of the concentration of its column
+Count = Callable[[Asked], Counted]
+
+
+@dataclass(frozen=True)
+class Suggested:
+    """Found and declared formulas, orders, differences and grids, before they are verified."""
+
+    formulas: tuple[Scored, ...]
+    orders: tuple[tuple[str, str], ...]
+    differences: tuple[tuple[str, str], ...]
+    grids: tuple[Grid, ...]
+    declared: Declared
+
+
+def suggest(findings: Findings, declared: Declared) -> Suggested:
+    """Combine findings and declared rules, without findings that would contradict a declared rule."""
+    decided_names = {target for rule in declared.comparisons if (target := formula_target(rule)) is not None}
+    ordered_pairs = {frozenset(rule.columns) for rule in declared.comparisons if rule.sign not in ("==", "!=")}
+    grouped_names = {name for group in declared.together for name in group}
+    formulas = [scored for scored in findings.formulas if scored.target not in decided_names | grouped_names]
+    formulas = [scored for scored in formulas if not _circular(scored, declared, formulas)]
+    orders = [
+        pair for pair in findings.orders if frozenset(pair) not in ordered_pairs and not decided_names & set(pair)
+    ]
+    orders = [pair for pair in orders if pair[1] not in grouped_names]
+    grids = tuple(grid for grid in findings.grids if grid.target.name not in decided_names | grouped_names)
+    differences = tuple(findings.differences)
+    return Suggested(tuple(formulas), tuple(orders), differences, grids, declared)
+
+
+def named_columns(suggested: Suggested) -> list[str]:
+    """Return all columns that are needed to verify the suggested rules."""
+    column_names: dict[str, None] = {}
+    for scored in suggested.formulas:
+        column_names.update(dict.fromkeys((scored.target, *columns_of(scored.formula))))
+    for pair in (*suggested.orders, *suggested.differences):
+        column_names.update(dict.fromkeys(pair))
+    for rule in suggested.declared.comparisons:
+        column_names.update(dict.fromkeys(rule.columns))
+    column_names.update(dict.fromkeys(grid.target.name for grid in suggested.grids))
+    return list(column_names)
+
+
+def build(suggested: Suggested, sample: pl.DataFrame, facts: Mapping[str, ColumnFacts], count: Count) -> Relations:
+    """Build the relations of a table from the statistics of its columns and counts over all rows."""
+    targets = {name: one.target(name) for name, one in facts.items()}
+    decimals = {name: target.decimals for name, target in targets.items() if not target.is_text}
+    pair_rules = [Comparison(Name(low), "<=", Name(high)) for low, high in suggested.orders]
+    pair_rules += [Comparison(Name(one), "!=", Name(other)) for one, other in suggested.differences]
+    declared_rules = suggested.declared.comparisons
+    formulas = [variant for one in suggested.formulas for variant in _variants(one)]
+    usable_formulas = [one for one in formulas if facts[one.target].nans == 0]
+    remainder_gaps = [_remainder_gap(one, targets) for one in usable_formulas if one.levels]
+    grids = [_regrid(grid, targets) for grid in suggested.grids if facts[grid.target.name].nans == 0]
+    request = Asked(
+        tuple((targets[one.target], one.formula) for one in usable_formulas),
+        (*pair_rules, *declared_rules),
+        tuple(remainder_gaps),
+        decimals,
+        tuple(grids),
+    )
+    row_counts = count(request)
+    rules: list[Rule] = []
+    transforms: dict[str, Transform] = {}
+    _take_declared(suggested.declared, row_counts, len(pair_rules), targets, rules, transforms)
+    _take_formulas(usable_formulas, row_counts, targets, sample, rules, transforms)
+    kept_pairs = [
+        rule
+        for rule_index, rule in enumerate(pair_rules)
+        if row_counts.checked[rule_index] == row_counts.fine[rule_index] > 0
+    ]
+    tie_counts = {str(rule): int(row_counts.ties[rule_index]) for rule_index, rule in enumerate(pair_rules)}
+    _take_orders([rule for rule in kept_pairs if rule.sign == "<="], tie_counts, targets, sample, rules, transforms)
+    rules += [Rule(str(rule), "difference", rule.columns, 1.0, True) for rule in kept_pairs if rule.sign == "!="]
+    _take_grids(grids, row_counts, targets, rules, transforms)
+    ordered_transforms = _acyclic(with_clock_gaps(transforms, sample))
+    ordered_transforms = _with_gap_decimals(ordered_transforms, count)
+    ordered_transforms = _with_gap_steps(ordered_transforms, sample, count)
+    dtypes = dict(sample.schema)
+    return Relations(tuple(sample.columns), dtypes, decimals, tuple(rules), tuple(ordered_transforms))
+
+
+def _variants(one: Scored) -> list[Scored]:
+    """Return a clock formula with midnight as 0 and as 2400: only the full table shows which one holds."""
+    match one.formula:
+        case Call("clock" | "clock24" as name, arguments):
+            other_name = "clock24" if name == "clock" else "clock"
+            return [one, replace(one, formula=Call(other_name, arguments))]
+    return [one]
+
+
+def _remainder_gap(one: Scored, targets: Mapping[str, Target]) -> Gap:
+    target = targets[one.target]
+    decimal_scale = 10**target.dtype.scale if isinstance(target.dtype, pl.Decimal) else 1
+    levels = tuple(round(level * decimal_scale) if decimal_scale > 1 else level for level in one.levels)
+    return Gap(target, one.formula, 1, None, levels, target.decimals)
+
+
+def _take_formulas(
+    usable: Sequence[Scored],
+    counted: Counted,
+    targets: Mapping[str, Target],
+    sample: pl.DataFrame,
+    rules: list[Rule],
+    transforms: dict[str, Transform],
+) -> None:
+    """Add the formulas that all rows confirm, as computed columns, states or remainders."""
+    level_formulas = [scored for scored in usable if scored.levels]
+    shares = np.divide(counted.held, counted.known, out=np.zeros(len(usable)), where=counted.known > 0)
+    for formula_index in np.argsort(-shares, kind="stable"):
+        scored, target = usable[formula_index], targets[usable[formula_index].target]
+        if scored.target in transforms:
+            continue
+        columns = (scored.target, *columns_of(scored.formula))
+        if scored.levels:
+            gap_index = level_formulas.index(scored)
+            covered_share = counted.covered[gap_index] / max(int(counted.known[formula_index]), 1)
+            if covered_share >= NEARLY_ALL:
+                rules.append(Rule(describe_formula(scored), "formula", columns, float(covered_share), True))
+                transforms[scored.target] = _remainder_gap(scored, targets)
+            continue
+        least_share = COPY_SHARE if isinstance(scored.formula, Name) else LEAST_SHARE
+        if shares[formula_index] < least_share:
+            continue
+        rules.append(Rule(describe_formula(scored), "formula", columns, float(shares[formula_index]), True))
+        if counted.alike[formula_index] == counted.rows:
+            transforms[scored.target] = Computed(target, scored.formula)
+        else:
+            transforms[scored.target] = Stated(target, scored.formula, _sentinel(target, scored.formula, sample))
+
+
+def _sentinel(target: Target, formula: Node, sample: pl.DataFrame) -> int | float | str:
+    """Return a value that the column never has: a number below its minimum, or an unused text."""
+    if target.is_text:
+        return text_sentinel(formula, sample.get_column(target.name).cast(pl.String))
+    low = 0 if target.low is None else target.low
+    if not target.is_float:
+        return int(low) - 1
+    decimals = 0 if target.decimals is None else target.decimals
+    return round(float(np.floor(low)) - 1.0, decimals)
+
+
+def _take_declared(
+    declared: Declared,
+    counted: Counted,
+    first: int,
+    targets: Mapping[str, Target],
+    rules: list[Rule],
+    transforms: dict[str, Transform],
+) -> None:
+    """Add the declared rules, which hold in every synthetic row even if training rows break them."""
+    for rule_index, rule in enumerate(declared.comparisons, start=first):
+        n_checked = int(counted.checked[rule_index])
+        share = float(counted.fine[rule_index] / n_checked) if n_checked else 1.0
+        kind = {"==": "formula", "!=": "difference"}.get(rule.sign, "order")
+        rules.append(Rule(str(rule), kind, rule.columns, share, False))
+        target = formula_target(rule)
+        if target is not None:
+            rule_target = replace(targets[target], low=None, high=None) if share < 1.0 else targets[target]
+            transforms[target] = _declared_formula(rule_target, formula_of(rule, target))
+        elif kind == "order":
+            gap = _declared_gap(as_order(rule), targets, transforms)
+            if gap is not None:
+                transforms[gap.target.name] = gap
+    rules += [Rule(" + ".join(group), "together", group, 1.0, False) for group in declared.together]
+
+
+def _declared_formula(target: Target, formula: Node) -> Transform:
+    base, levels = split_remainder(formula)
+    if not levels:
+        return Computed(target, formula)
+    decimal_scale = 10**target.dtype.scale if isinstance(target.dtype, pl.Decimal) else 1
+    return Gap(
+        target,
+        base,
+        1,
+        None,
+        tuple(round(v * decimal_scale) if decimal_scale > 1 else v for v in levels),
+        target.decimals,
+    )
+
+
+def _declared_gap(order: Comparison, targets: Mapping[str, Target], taken: Mapping[str, Transform]) -> Gap | None:
+    """Return the gap of the upper or else the lower side, if that is a single column without a transform."""
+    for side, base, sign in ((order.right, order.left, 1), (order.left, order.right, -1)):
+        if not isinstance(side, Name) or side.column in taken or side.column in columns_of(base):
+            continue
+        target = targets[side.column]
+        if target.is_text or target.low is None or (order.sign == "<" and not target.unit):
+            continue
+        return Gap(target, base, sign, target.unit if order.sign == "<" else 0)
+    return None
+
+
+def _take_orders(
+    orders: list[Comparison],
+    ties: Mapping[str, int],
+    targets: Mapping[str, Target],
+    sample: pl.DataFrame,
+    rules: list[Rule],
+    transforms: dict[str, Transform],
+) -> None:
+    """Add orders as gaps above the largest lower column, without orders that follow from others."""
+    lowers: dict[str, list[str]] = {}
+    for order in orders:
+        low, high = order.columns
+        if not (low in transforms and high in transforms):
+            lowers.setdefault(high, []).append(low)
+    for high, lower_names in lowers.items():
+        direct_lowers = [
+            low
+            for low in lower_names
+            if not any(low in lowers.get(other_low, ()) for other_low in lower_names if other_low != low)
+        ]
+        direct_lowers = direct_lowers[:MOST_LOWERS]
+        for low in direct_lowers:
+            sign = "<" if ties[str(Comparison(Name(low), "<=", Name(high)))] == 0 and targets[high].unit else "<="
+            rules.append(Rule(str(Comparison(Name(low), sign, Name(high))), "order", (low, high), 1.0, True))
+        if high in transforms or not direct_lowers:
+            continue
+        base: Node = Name(direct_lowers[0]) if len(direct_lowers) == 1 else Call("max", tuple(map(Name, direct_lowers)))
+        least_gap = (
+            targets[high].unit if all(rule.text.split()[1] == "<" for rule in rules[-len(direct_lowers) :]) else 0
+        )
+        gap = Gap(targets[high], base, 1, least_gap)
+        if _keeps_spikes(gap, sample):
+            transforms[high] = gap
+
+
+def _regrid(grid: Grid, targets: Mapping[str, Target]) -> Grid:
+    """Replace the target of a grid by the one computed from all rows."""
+    return replace(grid, target=targets[grid.target.name])
+
+
+def _take_grids(
+    grids: Sequence[Grid],
+    counted: Counted,
+    targets: Mapping[str, Target],
+    rules: list[Rule],
+    transforms: dict[str, Transform],
+) -> None:
+    """Add the grids that contain the values of all rows, and mixtures of decimals."""
+    for grid, n_off_grid in zip(grids, counted.off_grid, strict=True):
+        name = grid.target.name
+        if name in transforms or n_off_grid or (isinstance(grid, Decimals) and not _same_decimals(grid, targets[name])):
+            continue
+        if isinstance(grid, Indexed) and grid.grid == "multiple" and targets[name].decimals is None:
+            continue
+        transforms[name] = grid
+        rules.append(Rule(grid.text(), "grid", (name,), 1.0, True))
+
+
+def _same_decimals(grid: Decimals, target: Target) -> bool:
+    """Whether the column has more decimals over all rows than any component of the mixture in the sample."""
+    return target.decimals is None or target.decimals > max(digits for digits, _ in grid.shares)
+
+
+def _keeps_spikes(gap: Gap, sample: pl.DataFrame) -> bool:
+    """Whether gaps are about as concentrated as the column, so that a column of few values keeps its spikes."""
+    own, gaps = sample.get_column(gap.target.name).drop_nulls(), gap.reduce(sample)
+    assert gaps is not None
+    return _concentration(gaps.drop_nulls()) >= LOST_SPIKES * _concentration(own) or own.n_unique() > 0.3 * len(own)
+
+
+def _concentration(series: pl.Series) -> float:
+    """Return the probability that two random rows have the same value."""
+    value_counts = series.alias("").value_counts()["count"].to_numpy() if len(series) else np.ones(1)
+    return float(((value_counts / value_counts.sum()) ** 2).sum())
+
+
+def _acyclic(transforms: dict[str, Transform]) -> list[Transform]:
+    """Sort transforms in the order of rebuilding, dropping gaps that close a cycle, found ones before declared ones.
+
+    Formulas alone never form a cycle: `selection` and `suggest` reject such formulas, and `check_declared` raises for
+    declared ones. Every cycle therefore contains the gap of an order. Without its gap, the column is modelled directly;
+    the order remains in the list of rules, and synthetic rows that break it are redrawn.
+    """
+    kept_transforms = dict(transforms)
+    while (ordered := in_order(list(kept_transforms.values()))) is None:
+        inputs_by_name = {name: inputs_of(transform) for name, transform in kept_transforms.items()}
+        cyclic_transforms = [
+            transform for name, transform in kept_transforms.items() if depends_on_itself(name, inputs_by_name)
+        ]
+        order_gaps = [gap.target.name for gap in cyclic_transforms if isinstance(gap, Gap) and not gap.levels]
+        kept_transforms.pop(order_gaps[-1])
+    return ordered
+
+
+def _with_gap_decimals(transforms: Iterable[Transform], count: Count) -> list[Transform]:
+    """Set the decimals of float gaps from the differences, ignoring floating-point noise in their last digits."""
+    rounded_transforms = []
+    for transform in transforms:
+        if isinstance(transform, Gap) and transform.target.is_float and not transform.levels:
+            decimals = transform.target.decimals
+            if decimals is not None:
+                candidate_gaps = [replace(transform, decimals=d) for d in range(decimals, min(decimals + 4, 10))]
+                gap_counts = count(Asked(gaps=(replace(transform, decimals=9),)))
+                digits = 0 if gap_counts.gaps[0] is None else gap_counts.gaps[0].digits
+                transform = next(
+                    (gap for gap in candidate_gaps if digits >> (gap.decimals or 0) & 1),
+                    replace(transform, decimals=None),
+                )
+        rounded_transforms.append(transform)
+    return rounded_transforms
+
+
+def _with_gap_steps(transforms: Iterable[Transform], sample: pl.DataFrame, count: Count) -> list[Transform]:
+    """Set the step of gaps of columns whose values are all multiples of a step, such as half hours."""
+    stepped_transforms = []
+    for transform in transforms:
+        if (
+            isinstance(transform, Gap)
+            and transform.target.is_float
+            and not transform.levels
+            and transform.target.decimals is not None
+        ):
+            grid = find_grid(sample.get_column(transform.target.name), transform.target, clock=False)
+            if isinstance(grid, Indexed) and count(Asked(grids=(grid,))).off_grid[0] == 0:
+                transform = replace(transform, step=grid.step, least=grid.step if transform.least else transform.least)
+        stepped_transforms.append(transform)
+    return stepped_transforms
+
+
+def _circular(one: Scored, declared: Declared, formulas: Sequence[Scored]) -> bool:
+    """Whether a found formula would make its column depend on itself through declared formulas."""
+    uses = {f.target: columns_of(f.formula) for f in formulas}
+    for rule in declared.comparisons:
+        target = formula_target(rule)
+        if target is not None:
+            uses[target] = columns_of(formula_of(rule, target))
+    return depends_on_itself(one.target, {**uses, one.target: columns_of(one.formula)})

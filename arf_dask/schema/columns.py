@@ -1,0 +1,200 @@
+"""The schema of a model: kinds, levels, spikes and ranges of the columns, and which are modelled together.
+
+A *column* belongs to the user's frame. A *variable* is what the forest models: one column, or a bundle of columns
+that are modelled as one. Every value of a column has a *token* (0 null, 1 NaN, 2.. its levels or spikes in order, and
+for numeric columns one more for "any other value"). Every variable has *states* (null, a level, a spike, a
+combination of a bundle: points; or an interval of a number line) and *codes*, the integers that trees split on.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+import polars as pl
+
+from arf_dask.data.axes import Axis
+from arf_dask.data.keys import KeyShape
+from arf_dask.rules.relations import Rule
+from arf_dask.runtime.display import TextInNotebooks
+from arf_dask.typing import Flags, Floats, Ints, Kind
+
+NULL, NAN, FIRST_LEVEL = 0, 1, 2
+SHOWN = 60  # maximum number of columns that a schema prints
+
+
+@dataclass(frozen=True, eq=False)
+class Column:
+    """One column of the user's frame."""
+
+    name: str
+    dtype: pl.DataType
+    kind: Kind
+    levels: pl.Series  # categorical: the observed levels, in the dtype of the column
+    points: Floats = field(default_factory=lambda: np.empty(0))  # numeric: the spikes, on the axis
+    axis: Axis | None = None  # numeric only
+    key: KeyShape | None = None  # keys only
+    nulls: int = 0  # number of null rows
+    nans: int = 0  # number of NaN rows
+
+    @property
+    def n_points(self) -> int:
+        return len(self.levels) if self.kind == "categorical" else len(self.points)
+
+    @property
+    def between(self) -> int:
+        """Token of the numbers that are not spikes."""
+        return FIRST_LEVEL + len(self.points)
+
+
+@dataclass(frozen=True, eq=False)
+class Variable:
+    """One dimension of the forest: a column or a bundle of columns. Its arrays have one row per state."""
+
+    columns: tuple[int, ...]  # indices into Schema.columns; a number line, if there is one, comes first
+    tokens: Ints  # (state, member): the token of each member column
+    interval: Flags  # True: an interval of the first member's axis, False: a point
+    code_low: Ints  # first and last code of the state, both inclusive
+    code_high: Ints
+    edges: Floats = field(default_factory=lambda: np.empty(0))  # inner edges of the bins
+    segments: Floats = field(default_factory=lambda: np.empty(0))  # inner edges of the interval states
+    first_bin: int = 0  # code of the first bin; the codes before it are null and NaN
+
+    @property
+    def n_states(self) -> int:
+        return len(self.interval)
+
+    @property
+    def n_codes(self) -> int:
+        return int(self.code_high.max()) + 1
+
+    @property
+    def is_line(self) -> bool:
+        """Whether the first member is a number line with bins (otherwise codes equal states)."""
+        return bool(self.interval.any()) or len(self.edges) > 0
+
+    @property
+    def first_interval(self) -> int:
+        """Index of the first interval state; the number of states if there are no intervals."""
+        return int(np.argmax(self.interval)) if self.interval.any() else self.n_states
+
+    def interval_states(self, axis_values: Floats) -> Ints:
+        """Return the interval state that contains each number, even if the number is also a point."""
+        return (self.first_interval + np.searchsorted(self.segments, axis_values, side="right")).astype(np.int32)
+
+    def point_states(self, n_tokens: int) -> Ints:
+        """Return the point state of each of the first `n_tokens` tokens of the first member; -1 if it has none."""
+        states = np.full(n_tokens, -1, dtype=np.int32)
+        points = np.flatnonzero(~self.interval)
+        states[self.tokens[points, 0]] = points
+        return states
+
+
+class ColumnLocation(NamedTuple):
+    """The variable that models a column, and the position of the column in it."""
+
+    variable: int  # index into Schema.variables
+    member: int  # index into Variable.columns
+
+
+@dataclass(frozen=True, eq=False)
+class Schema(TextInNotebooks):
+    """All columns of a table, and the variables that model them."""
+
+    columns: tuple[Column, ...]
+    variables: tuple[Variable, ...]
+    n_rows: int
+    gates: tuple[
+        int, ...
+    ] = ()  # variables whose missing rows differ from the other rows: trees split on missingness first
+    rules: tuple[Rule, ...] = ()  # in schemas shown to users: the rules between columns
+
+    @property
+    def names(self) -> list[str]:
+        return [column.name for column in self.columns]
+
+    @property
+    def dtypes(self) -> dict[str, pl.DataType]:
+        return {column.name: column.dtype for column in self.columns}
+
+    @property
+    def keys(self) -> list[str]:
+        return [column.name for column in self.columns if column.kind == "key"]
+
+    @property
+    def bundles(self) -> list[list[str]]:
+        """Names of the columns that are modelled together, one list per bundle."""
+        return [[c.name for c in self.member_columns(v)] for v in self.variables if len(v.columns) > 1]
+
+    def variable_of(self, name: str) -> ColumnLocation | None:
+        """Return the variable and member index that model a column; None for keys and empty columns."""
+        column_id = self.names.index(name)
+        for variable_id, variable in enumerate(self.variables):
+            if column_id in variable.columns:
+                return ColumnLocation(variable_id, variable.columns.index(column_id))
+        return None
+
+    def lead_column(self, variable: Variable) -> Column:
+        """Return the first member of a variable: the number line, if the variable has one."""
+        return self.columns[variable.columns[0]]
+
+    def member_columns(self, variable: Variable) -> list[Column]:
+        """Return all member columns of a variable."""
+        return [self.columns[column_id] for column_id in variable.columns]
+
+    def describe(self) -> pl.DataFrame:
+        """One row per column: its name, dtype, kind, bundle, and the numbers of points, intervals and nulls."""
+        rows = []
+        for column_id, column in enumerate(self.columns):
+            location = self.variable_of(column.name)
+            variable = self.variables[location.variable] if location is not None else None
+            is_lead = variable is not None and variable.columns[0] == column_id
+            member_names = [] if variable is None else [member.name for member in self.member_columns(variable)]
+            rows.append(
+                {
+                    "column": column.name,
+                    "dtype": str(column.dtype),
+                    "kind": column.kind,
+                    "points": column.n_points,
+                    "intervals": int(variable.interval.sum()) if variable is not None and is_lead else 0,
+                    "nulls": column.nulls,
+                    "bundle": member_names if len(member_names) > 1 else [],
+                }
+            )
+        dtype_overrides: dict[str, Any] = {
+            "points": pl.UInt32,
+            "intervals": pl.UInt32,
+            "nulls": pl.UInt64,
+            "bundle": pl.List(pl.String),
+        }
+        return pl.DataFrame(rows, schema_overrides=dtype_overrides)
+
+    def __repr__(self) -> str:
+        lines = [f"Schema: {len(self.columns)} columns as {len(self.variables)} variables, {self.n_rows:,} rows"]
+        table = self.describe().drop("bundle").head(SHOWN)
+        cells = [table.columns, *([str(cell) for cell in row] for row in table.rows())]
+        widths = [min(max(len(row[i]) for row in cells), 40) for i in range(table.width)]
+        lines += ["  " + "  ".join(c[:w].ljust(w) for c, w in zip(row, widths, strict=True)).rstrip() for row in cells]
+        if len(self.columns) > SHOWN:
+            lines.append(f"  ... and {len(self.columns) - SHOWN} more: describe() has them all")
+        lines += ["modelled together: " + " + ".join(names) for names in self.bundles]
+        lines += [f"rule: {rule}" for rule in self.rules]
+        if self.gates:
+            gate_names = [self.lead_column(self.variables[gate]).name for gate in self.gates]
+            lines.append("missing or known is split on first: " + ", ".join(gate_names))
+        return "\n".join(lines)
+
+
+def number_keys(schema: Schema, first: int) -> Schema:
+    """Return a schema whose identifiers are numbered from `first`."""
+    columns = [
+        column if column.key is None else replace(column, key=replace(column.key, first=first))
+        for column in schema.columns
+    ]
+    return replace(schema, columns=tuple(columns))
+
+
+def first_key_of(schema: Schema) -> int | None:
+    """Return the number of the first identifier; None if it is not set or there are no key columns."""
+    return next((column.key.first for column in schema.columns if column.key is not None), None)

@@ -1,0 +1,67 @@
+"""The schema as users see it: the columns of the original table, before rules transformed them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import polars as pl
+
+from arf_dask.data.axes import FLOATS, Axis, AxisSummary, make_axis
+from arf_dask.rules.grids import Dated
+from arf_dask.rules.relations import Relations
+from arf_dask.rules.transforms import Computed, Stated, Transform
+from arf_dask.schema.columns import Column, Schema
+from arf_dask.typing import Kind
+
+
+def user_schema(schema: Schema, relations: Relations) -> Schema:
+    """Return the schema of the user's table: its columns in order, the variables that model them, and the rules."""
+    if not relations.names:
+        return schema
+    column_ids = {name: column_id for column_id, name in enumerate(relations.names)}
+    modelled_columns = {column.name: column for column in schema.columns}
+    columns = tuple(_column(name, modelled_columns.get(name), relations) for name in relations.names)
+    user_ids = [column_ids[column.name] for column in schema.columns]
+    variables = tuple(
+        replace(v, columns=tuple(user_ids[column_id] for column_id in v.columns)) for v in schema.variables
+    )
+    return Schema(columns, variables, schema.n_rows, schema.gates, relations.rules)
+
+
+def _column(name: str, modelled: Column | None, relations: Relations) -> Column:
+    transform = relations.targets.get(name)
+    if transform is None:
+        assert modelled is not None
+        return modelled
+    dtype = relations.dtypes[name]
+    nulls = 0 if modelled is None else modelled.nulls
+    if isinstance(transform, Dated):
+        return Column(name, dtype, "categorical", pl.Series([], dtype=dtype), nulls=nulls)
+    if transform.target.is_text:
+        return Column(name, dtype, _kind(transform, "categorical"), _levels(transform, modelled, dtype), nulls=nulls)
+    return Column(
+        name, dtype, _kind(transform, "numeric"), pl.Series([], dtype=dtype), axis=_axis(transform), nulls=nulls
+    )
+
+
+def _kind(transform: Transform, otherwise: Kind) -> Kind:
+    return "computed" if isinstance(transform, Computed) else otherwise
+
+
+def _levels(transform: Transform, modelled: Column | None, dtype: pl.DataType) -> pl.Series:
+    """Return the levels of a text column, without the sentinel of rows that follow the formula."""
+    if modelled is None or not isinstance(transform, Stated):
+        return pl.Series([], dtype=dtype)
+    text_levels = modelled.levels.cast(pl.String)
+    return text_levels.filter(text_levels != transform.sentinel).cast(dtype, strict=False)
+
+
+def _axis(transform: Transform) -> Axis | None:
+    """Return the axis of the observed range; None if there is no range."""
+    target = transform.target
+    if target.low is None or target.high is None:
+        return None
+    digits = 0 if target.decimals is None else 1 << target.decimals
+    if target.dtype in FLOATS:
+        return make_axis(AxisSummary(float(target.low), float(target.high), digits=digits), target.dtype)
+    return make_axis(AxisSummary(int(target.low), int(target.high), step=1), target.dtype)

@@ -1,0 +1,1 @@
+"""Numerical routines in pure NumPy: truncated normals, moment matching, Sinkhorn scaling and spanning trees."""

@@ -1,0 +1,318 @@
+"""Write synthetic rows to a data set of Parquet files that may exceed memory; interrupted runs can be resumed.
+
+One run at a time owns a directory. It writes its parts, records them in `_job.json` as it goes, and at the end
+publishes the manifest, then `_SUCCESS`, and removes `_job.json`. A call that raises during validation writes nothing.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping
+from contextlib import closing, suppress
+from dataclasses import replace
+from time import monotonic
+from typing import Any, NamedTuple, get_args
+
+import numpy as np
+import polars as pl
+
+from arf_dask.data.frames import is_frame
+from arf_dask.errors import OptionError, OutputError
+from arf_dask.forest.tables import LeafTables
+from arf_dask.inference.forge import Sampler
+from arf_dask.inference.ruled_completion import user_condition_frame
+from arf_dask.runtime.cluster import runner_for
+from arf_dask.runtime.disk import library_versions
+from arf_dask.runtime.progress import Progress
+from arf_dask.runtime.seeds import entropy
+from arf_dask.schema.columns import first_key_of
+from arf_dask.storage.jobs import JOB, Job, RunState, describe_given, read_run_state
+from arf_dask.storage.manifest import (
+    FORMER_MANIFEST,
+    MANIFEST,
+    PART_NAME,
+    SUCCESS,
+    Manifest,
+    find_problem,
+    read_manifest,
+    write_manifest,
+)
+from arf_dask.storage.model_file import model_hash
+from arf_dask.storage.parquet import Part
+from arf_dask.storage.part_writing import WriteContext, check_ownership, make_parts, part_ranges
+from arf_dask.storage.portable import portable_dtypes
+from arf_dask.storage.stores import TEMPORARY, Directory, Remote, Store, open_store, output_errors
+from arf_dask.typing import OnImpossible, PathLike, WriteMode
+
+MODES = get_args(WriteMode)
+LIBRARIES = ("arf_dask", "polars", "numpy", "pyarrow")  # their versions affect the bytes written
+FINISHED = (SUCCESS, MANIFEST, FORMER_MANIFEST)
+OWN_NAMES = {*FINISHED, JOB, f"{TEMPORARY}/"}
+RECORD_EVERY = 1.0  # seconds between updates of `_job.json`
+
+
+class Existing(NamedTuple):
+    """The state of a data set in a store before a run starts."""
+
+    job: Job | None  # None if the store holds no data set of arf_dask
+    parts: tuple[Part, ...]  # parts listed in the manifest or `_job.json`
+    manifest: Manifest | None  # None if the data set is unfinished
+
+
+def sample_parquet(
+    tables: LeafTables,
+    sampler: Sampler,
+    path: PathLike,
+    n: int,
+    *,
+    given: Any,
+    on_impossible: OnImpossible,
+    seed: int | None,
+    rows_per_file: int,
+    mode: str,
+    client: Any,
+    storage_options: Mapping[str, Any] | None,
+    report: Progress,
+    portable: bool = False,
+) -> Manifest:
+    """Write `n` rows to a data set. `Model.sample_parquet` documents the arguments."""
+    check_parts(rows_per_file)
+    _check_mode(mode)
+    store = open_store(path, storage_options)
+    existing = find_existing(store)
+    resumed_job = existing.job if mode == "resume" else None
+    chosen_seed = resumed_job.seed if seed is None and resumed_job is not None else entropy(seed)
+    condition_frame = user_condition_frame(given, tables) if is_frame(given) else None
+    job = make_job(
+        tables,
+        n,
+        chosen_seed,
+        rows_per_file,
+        given if condition_frame is None else condition_frame,
+        on_impossible,
+        portable,
+    )
+    _admit(store, existing, job, mode)
+    write_context = WriteContext(
+        store,
+        f"run-{uuid.uuid4().hex}",
+        job,
+        tables,
+        given if condition_frame is None else None,
+        None if condition_frame is None else condition_frame.height,
+        existing={},
+    )
+    write_context.keep(sampler)
+    if condition_frame is None:
+        write_context.source()  # raises for an impossible condition before anything is written
+    with runner_for(client) as runner, store.owned():
+        existing = find_existing(store)  # the previous lock owner may have changed it
+        _admit(store, existing, job, mode)
+        written_manifest = _run(write_context, existing, mode, runner, condition_frame, report)
+    url = store.url if isinstance(store, Remote) else None
+    return replace(written_manifest, path=store.root, storage_options=storage_options, url=url)
+
+
+def check_target(
+    path: PathLike, mode: str, rows_per_file: int, storage_options: Mapping[str, Any] | None = None
+) -> None:
+    """Raise the errors that `sample_parquet` would raise for a target, before a long fit begins."""
+    check_parts(rows_per_file)
+    _check_mode(mode)
+    store = open_store(path, storage_options)
+    _admit(store, find_existing(store), None, mode)
+
+
+# Read-only checks before a run.
+
+
+def check_parts(rows_per_file: object) -> None:
+    """Raise an OptionError unless `rows_per_file` is a positive integer."""
+    if isinstance(rows_per_file, bool) or not isinstance(rows_per_file, int | np.integer) or rows_per_file < 1:
+        raise OptionError(f"rows_per_file={rows_per_file!r}: give a whole number of at least 1.")
+
+
+def _check_mode(mode: object) -> None:
+    if mode not in MODES:
+        raise OptionError(f'mode={mode!r}: say "error", "overwrite" or "resume".')
+
+
+def make_job(
+    tables: LeafTables,
+    n: int,
+    seed: int,
+    rows_per_file: int,
+    given: Any,
+    on_impossible: OnImpossible,
+    portable: bool = False,
+) -> Job:
+    """Return the job that identifies a data set: everything that determines its bytes."""
+    condition_text, condition_hash = describe_given(given)
+    rows = int(n) * given.height if isinstance(given, pl.DataFrame) else int(n)
+    versions = library_versions(LIBRARIES)
+    job_fields = (int(n), rows, seed, int(rows_per_file), condition_text, condition_hash, on_impossible, versions)
+    return Job(model_hash(tables), *job_fields, portable=portable, first_key=first_key_of(tables.schema))
+
+
+def find_existing(store: Store) -> Existing:
+    """Return the finished or unfinished data set in a store, or an empty record if there is none."""
+    file_names = set(store.names())
+    if SUCCESS in file_names and file_names & {MANIFEST, FORMER_MANIFEST}:
+        with suppress(OutputError):  # if the manifest is damaged, fall back to `_job.json`
+            manifest = read_manifest(store)
+            return Existing(manifest.job, manifest.parts, manifest)
+    run_state = read_run_state(store)
+    if run_state is not None:
+        return Existing(run_state.job, run_state.parts, None)
+    if file_names & {MANIFEST, FORMER_MANIFEST}:
+        manifest = read_manifest(store)  # a run was stopped before writing `_SUCCESS`; raises if damaged
+        return Existing(manifest.job, manifest.parts, None)
+    return Existing(None, (), None)
+
+
+def _admit(store: Store, existing: Existing, job: Job | None, mode: str) -> None:
+    """Raise an OutputError if the content of the store conflicts with this job or mode."""
+    existing_names = [name for name in store.names() if name != f"{TEMPORARY}/"]
+    if not existing_names:
+        return
+    foreign = [
+        name for name in existing_names if existing.job is None or not (name in OWN_NAMES or PART_NAME.fullmatch(name))
+    ]
+    if mode == "error":
+        raise OutputError(
+            f"{store.root}: is not empty ({existing_names[0]!r} is there). Give a new path, or say "
+            'mode="resume" to complete the same job, or mode="overwrite" to replace a data set.'
+        )
+    if foreign and (mode == "overwrite" or existing.job is None or any(".parquet" in name for name in foreign)):
+        raise OutputError(
+            f"{store.root}: holds {foreign[0]!r}, which is not part of a data set of arf_dask. Move it away, or give "
+            "another path."
+        )
+    if mode == "resume" and existing.job is not None and job is not None:
+        differences = job.differences(existing.job)
+        if differences:
+            raise OutputError(
+                f"{store.root}: another job was begun there: {'; '.join(differences)}. Ask for the same, "
+                'say mode="overwrite" to replace it, or give another path.'
+            )
+
+
+# The run itself; the store is locked by this process.
+
+
+def _run(
+    work: WriteContext, existing: Existing, mode: str, runner: Any, frame: pl.DataFrame | None, report: Progress
+) -> Manifest:
+    store = work.store
+    if mode == "resume" and existing.job is not None:
+        if existing.manifest is not None and not any(find_problem(store, part) for part in existing.parts):
+            store.clear()
+            store.remove([JOB])
+            return existing.manifest
+        work = replace(work, existing={part.file: part for part in existing.parts})
+    elif existing.job is not None and isinstance(store, Directory):
+        staging_store = store.staging(work.run)
+        try:
+            written_manifest = _write(replace(work, store=staging_store), runner, frame, report)
+            store.swap(staging_store)
+        finally:
+            staging_store.discard()
+        return written_manifest
+    return _write(work, runner, frame, report)
+
+
+def _write(work: WriteContext, runner: Any, frame: pl.DataFrame | None, report: Progress) -> Manifest:
+    store, parts = work.store, list[Part]()
+    try:
+        store.prepare(work.run)
+        with output_errors(store.root):
+            _record(work, parts)
+            store.remove([name for name in FINISHED if name in store.names()])
+        report.stage("writing", work.job.rows)
+        last_record = monotonic()
+        with closing(runner.map(make_parts, work, part_ranges(work.job, frame))) as results:
+            for new_parts in results:
+                parts += new_parts
+                report.advance(sum(part.rows for part in new_parts), parts=len(parts))
+                if monotonic() - last_record > RECORD_EVERY:
+                    _record(work, parts)
+                    last_record = monotonic()
+        manifest = _manifest(work, parts)
+        with output_errors(store.root):
+            _publish(work, manifest)
+    except OutputError as error:
+        _withdraw(work)
+        raise _with_hint(error, work) from error
+    finally:
+        if JOB in _names(store):  # interrupted: record progress for the next run
+            with suppress(Exception):
+                _record(work, parts)
+        # Tasks that are still running stop once their temporary directory is gone.
+        store.clear()
+    return manifest
+
+
+def _manifest(work: WriteContext, parts: list[Part]) -> Manifest:
+    dtypes = work.tables.dtypes
+    written_dtypes = portable_dtypes(dtypes) if work.job.portable else dtypes
+    column_types = {name: str(dtype) for name, dtype in written_dtypes.items()}
+    total_bytes = sum(part.bytes for part in parts)
+    release_report: Any = work.tables.options.get("release")
+    return Manifest(work.store.root, work.job.rows, total_bytes, tuple(parts), column_types, work.job, release_report)
+
+
+def _record(work: WriteContext, parts: list[Part]) -> None:
+    """Write `_job.json` with the finished parts, including parts of earlier runs that have not been verified yet."""
+    store = work.store
+    if parts:
+        check_ownership(store, work.run)
+    recorded_parts = {**work.existing, **{part.file: part for part in parts}}
+    run_state = RunState(work.job, work.run, tuple(recorded_parts[name] for name in sorted(recorded_parts)))
+    with store.scratch(work.run, JOB) as path:
+        path.write_bytes(run_state.to_json().encode())
+        store.commit(path, JOB)
+
+
+def _publish(work: WriteContext, manifest: Manifest) -> None:
+    """Remove leftovers of other runs, then write the manifest and `_SUCCESS`."""
+    store = work.store
+    check_ownership(store, work.run)
+    listed_files = {part.file for part in manifest.parts}
+    store.remove([name for name in store.names() if PART_NAME.fullmatch(name) and name not in listed_files])
+    with store.scratch(work.run, MANIFEST) as path:
+        write_manifest(manifest, path, work.schema())
+        store.commit(path, MANIFEST)
+    with store.scratch(work.run, SUCCESS) as path:
+        path.touch()
+        store.commit(path, SUCCESS)
+    store.remove([JOB])
+
+
+def _withdraw(work: WriteContext) -> None:
+    """Remove the parts of this run from a shared store that another job has taken over."""
+    with suppress(OutputError):
+        existing = find_existing(work.store)
+        if work.store.is_shared and existing.job is not None and existing.job.id != work.job.id:
+            own_files = {work.part_name(part) for part in range(work.job.n_parts)}
+            work.store.remove([name for name in work.store.names() if name in own_files])
+
+
+def _with_hint(error: OutputError, work: WriteContext) -> OutputError:
+    """Return the error extended by the number of finished parts and how to resume."""
+    if isinstance(work.store, Directory) and work.store.is_staging:
+        return OutputError(f"{error} The data set that was there is untouched.")
+    file_names = _names(work.store)
+    if JOB not in file_names:
+        return error
+    total_text = f"{work.job.n_parts:,} part{'s' if work.job.n_parts != 1 else ''}"
+    n_done = sum(1 for name in file_names if PART_NAME.fullmatch(name))
+    return OutputError(
+        f'{error} {n_done:,} of {total_text} are complete; run again with mode="resume" to make the others.'
+    )
+
+
+def _names(store: Store) -> list[str]:
+    try:
+        return store.names()
+    except OutputError:
+        return []

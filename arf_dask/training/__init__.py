@@ -1,0 +1,1 @@
+"""The stages of `fit`, from opened data to leaf parameters."""

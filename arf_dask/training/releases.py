@@ -1,0 +1,52 @@
+"""The stages of `fit` under a release policy."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+import polars as pl
+
+from arf_dask.data.opening import open_parts
+from arf_dask.forest.tables import LeafTables
+from arf_dask.options import Options
+from arf_dask.release.fitting import fit_release
+from arf_dask.release.policy import ReleasePolicy
+from arf_dask.release.subjects import prune_by_subjects
+from arf_dask.runtime.progress import Progress
+from arf_dask.runtime.tasks import Runner
+from arf_dask.schema.columns import Schema
+from arf_dask.schema.encoding import encode_codes
+from arf_dask.schema.learning import infer_schema
+from arf_dask.training.stages import TrainedForest, estimate_tables, train_forest
+from arf_dask.typing import Counts
+
+
+def fit_release_tables(
+    frame: pl.DataFrame, policy: ReleasePolicy, options: Options, seed: int, runner: Runner, report: Progress
+) -> LeafTables:
+    """Fit the tables of a model under a release policy."""
+
+    def learn(
+        frame: pl.DataFrame, options: Options, *, adapt: Callable[[Schema], Schema] | None, subjects: Counts | None
+    ) -> LeafTables:
+        with open_parts(frame, runner) as parts:
+            # A policy decides per column what may be learned, so rules between columns are not detected.
+            trained = train_forest(parts, replace(options, find_rules=False), seed, runner, report, adapt)
+            if subjects is not None:
+                trained = _prune_by_subjects(trained, subjects, options.min_leaf)
+            return estimate_tables(trained, runner, report)
+
+    def infer(frame: pl.DataFrame, options: Options) -> Schema:
+        return infer_schema(frame, kinds=options.columns, keys=options.keys, bundles=options.bundles)
+
+    return fit_release(frame, policy, options, seed, learn, infer)
+
+
+def _prune_by_subjects(trained: TrainedForest, subjects: Counts, min_leaf: int) -> TrainedForest:
+    """Prune the forest so that every leaf holds at least `min_leaf` subjects."""
+    assert trained.frame is not None
+    codes = np.ascontiguousarray(encode_codes(trained.frame, trained.forest.schema))
+    trees = [prune_by_subjects(tree, codes, subjects, min_leaf) for tree in trained.forest.trees]
+    return trained._replace(forest=replace(trained.forest, trees=trees))

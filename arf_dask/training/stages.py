@@ -1,0 +1,171 @@
+"""The stages of `fit` on opened data: rules, schema, adversarial training (Alg. 1) and leaf parameters (Alg. 2)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from typing import NamedTuple
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from arf_dask.data.checks import check_shape
+from arf_dask.data.parts import Parts, cut_frame
+from arf_dask.forest.adversary import Training, train
+from arf_dask.forest.dependence_learning import NO_STRUCTURE, find_structure
+from arf_dask.forest.leaf_fitting import fit_leaves
+from arf_dask.forest.leaf_sums import sum_leaves
+from arf_dask.forest.pruning import prune_by_parts
+from arf_dask.forest.tables import LeafTables
+from arf_dask.options import Options
+from arf_dask.rules.learning import learn_relations, reduced_parts
+from arf_dask.rules.relations import Relations
+from arf_dask.runtime.progress import Progress
+from arf_dask.runtime.seeds import Stage, generator
+from arf_dask.runtime.tasks import Runner, Threads
+from arf_dask.schema.columns import Schema
+from arf_dask.schema.encoding import encode_codes
+from arf_dask.schema.learning import infer_schema, learn_schema
+from arf_dask.schema.unseen_combinations import with_unseen_combinations
+from arf_dask.training.findings import check_row_count, report_findings, warn_if_recognisable
+from arf_dask.training.forests import AdversarialForest
+
+TRAINING_ROWS = 250_000  # maximum rows for growing trees, unless rows_per_tree is larger
+
+
+class TrainedForest(NamedTuple):
+    """A forest, the modelled rows, and the same rows as a frame if they are in memory."""
+
+    forest: AdversarialForest
+    parts: Parts
+    frame: pl.DataFrame | None
+
+
+def fit_tables(parts: Parts, options: Options, seed: int, runner: Runner, report: Progress) -> LeafTables:
+    """Run Alg. 1 and Alg. 2 on opened data."""
+    return estimate_tables(train_forest(parts, options, seed, runner, report), runner, report)
+
+
+def train_forest(
+    parts: Parts,
+    options: Options,
+    seed: int,
+    runner: Runner,
+    report: Progress,
+    adapt: Callable[[Schema], Schema] | None = None,
+) -> TrainedForest:
+    """Run Alg. 1 on all rows or a sample; the schema always comes from all rows, and `adapt` may change it."""
+    options.check_against(list(parts.dtypes))
+    check_shape(parts.dtypes, parts.n_rows)
+    relations = learn_relations(
+        parts,
+        rules=options.rules,
+        find=options.find_rules,
+        strict=options.strict_rules,
+        keys=options.all_keys(),
+        fixed={*options.columns, *options.bundled()},
+        runner=runner,
+        report=report,
+    )
+    parts = reduced_parts(parts, relations)
+    row_index = training_rows(parts.n_rows, options.rows_per_tree, seed)
+    schema, frame = _learn_schema(parts, row_index, options, relations, runner, report)
+    if options.support == "open":
+        schema = with_unseen_combinations(schema)
+    check_row_count(parts.n_rows, options)
+    report_findings(schema, options)
+    schema = schema if adapt is None else adapt(schema)
+    row_codes = encode_codes(frame, schema)
+    forest = train(row_codes, _training_settings(options, row_codes.shape[1], seed), runner, report, schema.gates)
+    structure = find_structure(schema, row_codes, forest.leaves) if options.dependence == "tree" else NO_STRUCTURE
+    trained_forest = AdversarialForest(schema, forest.trees, forest.rounds, options, seed, structure, relations)
+    warn_if_recognisable(trained_forest)
+    return TrainedForest(trained_forest, parts, frame if row_index is None else None)
+
+
+def _learn_schema(
+    parts: Parts,
+    rows: NDArray[np.int64] | None,
+    options: Options,
+    relations: Relations,
+    runner: Runner,
+    report: Progress,
+) -> tuple[Schema, pl.DataFrame]:
+    """Return the schema of all rows, and the rows used for growing trees."""
+    kinds, keys, bundles, together = options.columns, options.keys, options.bundles, relations.together
+    if rows is not None:
+        return learn_schema(
+            parts, rows, kinds=kinds, keys=keys, bundles=bundles, together=together, runner=runner, report=report
+        )
+    frame = parts.frame(runner)
+    report.stage("columns", frame.width)
+    schema = infer_schema(frame, kinds=kinds, keys=keys, bundles=bundles, together=together)
+    report.advance(frame.width, bundles=len(schema.bundles), keys=len(schema.keys))
+    return schema, frame
+
+
+def training_rows(n_rows: int, rows_per_tree: int | None, seed: int) -> NDArray[np.int64] | None:
+    """Return the sorted indices of the rows used for growing trees; None for all rows.
+
+    Trees grown on a few hundred thousand rows are as good as trees grown on millions (the paper uses subsamples too);
+    leaf parameters are always estimated from all rows.
+    """
+    max_rows = max(TRAINING_ROWS, rows_per_tree or 0)
+    if n_rows <= max_rows:
+        return None
+    row_index = generator(seed, Stage.SAMPLE).choice(n_rows, max_rows, replace=False)
+    return np.sort(row_index)
+
+
+def _training_settings(options: Options, n_variables: int, seed: int) -> Training:
+    n_features = options.max_features
+    if n_features is None:
+        n_features = max(2, math.isqrt(n_variables))
+    return Training(
+        options.trees,
+        options.min_leaf,
+        options.max_rounds,
+        options.tolerance,
+        max(1, min(n_features, n_variables)),
+        options.rows_per_tree,
+        seed,
+    )
+
+
+def estimate_tables(trained: TrainedForest, runner: Runner, report: Progress) -> LeafTables:
+    """Run Alg. 2 on the rows in memory, with threads, or else on all parts with the given runner."""
+    if trained.frame is None:
+        return fit_leaf_tables(trained.parts, trained.forest, runner, report)
+    return fit_leaf_tables(hold_in_memory(trained.parts, trained.frame), trained.forest, Threads(), report)
+
+
+def refit_tables(forest: AdversarialForest, given: Parts, runner: Runner, report: Progress) -> LeafTables:
+    """Run Alg. 2 on any rows with the columns of the forest; leaves with too few rows are pruned."""
+    parts = reduced_parts(given, forest.relations)
+    if parts.n_rows <= TRAINING_ROWS:
+        parts, runner = hold_in_memory(parts, parts.frame(runner)), Threads()
+    trees = prune_by_parts(parts, forest.schema, forest.trees, forest.options.min_leaf, runner, report)
+    schema = replace(forest.schema, n_rows=parts.n_rows)
+    return fit_leaf_tables(parts, replace(forest, schema=schema, trees=trees), runner, report)
+
+
+def hold_in_memory(parts: Parts, frame: pl.DataFrame) -> Parts:
+    """Return the parts of a table that has been loaded into memory, so that nothing is read again."""
+    return replace(parts, items=cut_frame(frame))
+
+
+def fit_leaf_tables(parts: Parts, forest: AdversarialForest, runner: Runner, report: Progress) -> LeafTables:
+    """Estimate the leaf parameters (paper, Alg. 2) from all rows."""
+    tables = fit_leaves(
+        forest.schema,
+        forest.trees,
+        sum_leaves(parts, forest.schema, forest.trees, runner, report, forest.structure),
+        family=forest.options.family,
+        support=forest.options.support,
+        rounds=forest.rounds,
+        options={**forest.options.as_dict(), "seed": forest.seed},
+        structure=forest.structure,
+    )
+    return replace(tables, relations=forest.relations)
