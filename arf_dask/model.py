@@ -163,7 +163,7 @@ class Model(ModelQueries, ModelSinks):
         """
         return Model(self._tables.without_smoothing())
 
-    def save(self, path: PathLike, *, storage_options: Mapping[str, Any] | None = None) -> None:
+    def save(self, path: PathLike, storage_options: Mapping[str, Any] | None = None) -> None:
         """Save the model to a directory for `arf_dask.load`. It contains statistics, but no training rows.
 
         Args:
