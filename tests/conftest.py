@@ -1,4 +1,4 @@
-"""Load the profile of Hypothesis, run long files first, and make Ctrl-C work however the tests were started."""
+"""Load the profile of Hypothesis, run long files first, and make signals work however the tests were started."""
 
 import signal
 
@@ -8,9 +8,11 @@ from tests.hypothesis_profiles import load_profile
 
 load_profile()
 
-# Started in the background of a shell, a process and all its children ignore Ctrl-C, which some tests send.
+# Started in the background of a shell or by nohup, a process and all its children ignore signals that some tests send.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 LONG_FIRST = ("cluster", "faults", "storage", "examples", "cli", "paper", "inference", "rules")  # folders
 
