@@ -130,14 +130,14 @@ def missing_extra(what: str, extra: str) -> MissingExtraError:
 def unknown_column(name: object, known: Iterable[str], where: str) -> OptionError:
     """Return the error for an unknown column, with suggestions."""
     near = get_close_matches(str(name), list(known), n=3)
-    hint = f" Did you mean {', '.join(map(repr, near))}?" if near else ""
+    hint = f" Did you mean {' or '.join(map(repr, near))}?" if near else ""
     return OptionError(f"{where}: no column {name!r} in the data.{hint}")
 
 
 def unknown_option(name: str, known: Iterable[str]) -> OptionError:
     """Return the error for an unknown option, with suggestions."""
     near = get_close_matches(name, list(known), n=3)
-    hint = f" Did you mean {', '.join(near)}?" if near else f" There are {', '.join(sorted(known))}."
+    hint = f" Did you mean {' or '.join(near)}?" if near else f" Available options: {', '.join(sorted(known))}."
     return OptionError(f"no option {name!r}.{hint}")
 
 

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, TypedDict, Unpack
 
 from arf_dask.inference.sources import check_policy, check_rows
 from arf_dask.model_tables import ModelTables
-from arf_dask.options import ROWS_PER_FILE, shows_fields
+from arf_dask.options import ROWS_PER_FILE, check_options, shows_fields
 from arf_dask.release.policy import Limits
 from arf_dask.runtime.progress import ProgressFunction, progress_for
 from arf_dask.storage.data_set import check_parts, sample_parquet
@@ -197,7 +197,7 @@ class ModelSinks(ModelTables):
             ...     pl.read_delta(f"{directory}/twin").height
             1000
         """
-        return self._sample_table(DeltaSink(table, storage_options), n, mode, TableOptions(**options))
+        return self._sample_table(DeltaSink(table, storage_options), n, mode, _read_options(options))
 
     @shows_fields(TableOptions)
     def sample_iceberg(
@@ -254,7 +254,7 @@ class ModelSinks(ModelTables):
             ...     catalog.close()
             1000
         """
-        return self._sample_table(IcebergSink(table, storage_options), n, mode, TableOptions(**options))
+        return self._sample_table(IcebergSink(table, storage_options), n, mode, _read_options(options))
 
     def portable_schema(self) -> Any:
         """Return the Arrow schema of rows with portable types, for use with `catalog.create_table`."""
@@ -281,3 +281,9 @@ class ModelSinks(ModelTables):
                 client=options.client,
                 report=report,
             )
+
+
+def _read_options(given: Mapping[str, Any]) -> TableOptions:
+    """Return the options given by a caller; a name that does not exist is an error with suggestions."""
+    check_options(given, TableOptions)
+    return TableOptions(**given)

@@ -17,15 +17,15 @@ import polars as pl
 from arf_dask.data.axes import Axis
 from arf_dask.data.keys import KeyShape
 from arf_dask.rules.relations import Rule
-from arf_dask.runtime.display import TextInNotebooks
+from arf_dask.runtime.display import TextInNotebooks, count, printable
 from arf_dask.typing import Flags, Floats, Ints, Kind
 
 NULL, NAN, FIRST_LEVEL = 0, 1, 2
 SHOWN = 60  # maximum number of columns that a schema prints
 
 
-@dataclass(frozen=True, eq=False)
-class Column:
+@dataclass(frozen=True, eq=False, repr=False)
+class Column(TextInNotebooks):
     """One column of the user's frame."""
 
     name: str
@@ -47,9 +47,16 @@ class Column:
         """Token of the numbers that are not spikes."""
         return FIRST_LEVEL + len(self.points)
 
+    def __repr__(self) -> str:
+        dtype = f"Enum of {count(self.n_points, 'level')}" if isinstance(self.dtype, pl.Enum) else str(self.dtype)
+        points = {"categorical": "level", "numeric": "spike"}.get(self.kind)
+        told = [] if points is None or not self.n_points else [count(self.n_points, points)]
+        told += [count(number, noun) for number, noun in ((self.nulls, "null"), (self.nans, "NaN")) if number]
+        return f"Column({', '.join([repr(self.name), dtype, self.kind, *told])})"
 
-@dataclass(frozen=True, eq=False)
-class Variable:
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Variable(TextInNotebooks):
     """One dimension of the forest: a column or a bundle of columns. Its arrays have one row per state."""
 
     columns: tuple[int, ...]  # indices into Schema.columns; a number line, if there is one, comes first
@@ -89,6 +96,11 @@ class Variable:
         points = np.flatnonzero(~self.interval)
         states[self.tokens[points, 0]] = points
         return states
+
+    def __repr__(self) -> str:
+        intervals = int(self.interval.sum())
+        told = [count(number, noun) for number, noun in ((self.n_states - intervals, "point"), (intervals, "interval"))]
+        return f"Variable(columns={self.columns}, {told[0]}, {told[1]}, {count(self.n_codes, 'code')})"
 
 
 class ColumnLocation(NamedTuple):
@@ -183,7 +195,7 @@ class Schema(TextInNotebooks):
         if self.gates:
             gate_names = [self.lead_column(self.variables[gate]).name for gate in self.gates]
             lines.append("missing or known is split on first: " + ", ".join(gate_names))
-        return "\n".join(lines)
+        return "\n".join(map(printable, lines))
 
 
 def number_keys(schema: Schema, first: int) -> Schema:

@@ -29,7 +29,7 @@ class AdversarialForest(TextInNotebooks):
     def __repr__(self) -> str:
         leaves = sum(int((tree.left < 0).sum()) for tree in self.trees)
         title = f"Adversarial forest of {count(self.schema.n_rows, 'row')} and "
-        title += count(len(self.schema.columns), "column")
+        title += count(len(self.relations.names or self.schema.names), "column")
         facts = {
             "forest": f"{count(len(self.trees), 'tree')}, {count(leaves, 'leaf')}",
             "accuracy": ", ".join(f"{one.accuracy:.3f}" for one in self.rounds) + " out of bag, round by round",
