@@ -257,7 +257,17 @@ class ModelSinks(ModelTables):
         return self._sample_table(IcebergSink(table, storage_options), n, mode, _read_options(options))
 
     def portable_schema(self) -> Any:
-        """Return the Arrow schema of rows with portable types, for use with `catalog.create_table`."""
+        """Return the Arrow schema of rows with portable types, for use with `catalog.create_table`.
+
+        Returns:
+            A `pyarrow.Schema`.
+
+        Examples:
+            >>> import arf_dask, polars as pl
+            >>> data = pl.DataFrame({"n": [i % 9 for i in range(200)]}, schema={"n": pl.UInt8})
+            >>> arf_dask.fit(data, trees=5, seed=1).portable_schema().field("n").type
+            DataType(int16)
+        """
         return arrow_schema(portable_dtypes(self._tables.dtypes))
 
     def _sample_table(self, sink: TableSink, n: int, mode: TableMode, options: TableOptions) -> Manifest:

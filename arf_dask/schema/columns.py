@@ -26,7 +26,14 @@ SHOWN = 60  # maximum number of columns that a schema prints
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Column(TextInNotebooks):
-    """One column of the user's frame."""
+    """One column of the user's frame, as listed in `Schema.columns`.
+
+    Examples:
+        >>> import arf_dask, polars as pl
+        >>> model = arf_dask.fit(pl.DataFrame({"sex": ["f", "m", None, "m"] * 50}), trees=5, seed=1)
+        >>> model.schema.columns[0]
+        Column('sex', String, categorical, 2 levels, 50 nulls)
+    """
 
     name: str
     dtype: pl.DataType
@@ -40,6 +47,7 @@ class Column(TextInNotebooks):
 
     @property
     def n_points(self) -> int:
+        """Number of levels or spikes."""
         return len(self.levels) if self.kind == "categorical" else len(self.points)
 
     @property
@@ -70,10 +78,12 @@ class Variable(TextInNotebooks):
 
     @property
     def n_states(self) -> int:
+        """Number of states: points and intervals."""
         return len(self.interval)
 
     @property
     def n_codes(self) -> int:
+        """Number of codes that trees can split on."""
         return int(self.code_high.max()) + 1
 
     @property
@@ -112,7 +122,15 @@ class ColumnLocation(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Schema(TextInNotebooks):
-    """All columns of a table, and the variables that model them."""
+    """All columns of a table, and the variables that model them.
+
+    Examples:
+        >>> import arf_dask, polars as pl
+        >>> data = pl.DataFrame({"id": range(200), "kind": ["a", "b"] * 100, "code": ["x", "y"] * 100})
+        >>> schema = arf_dask.fit(data, keys=["id"], trees=5, seed=1).schema
+        >>> schema.names, schema.keys, schema.bundles
+        (['id', 'kind', 'code'], ['id'], [['kind', 'code']])
+    """
 
     columns: tuple[Column, ...]
     variables: tuple[Variable, ...]
@@ -124,14 +142,17 @@ class Schema(TextInNotebooks):
 
     @property
     def names(self) -> list[str]:
+        """Names of the columns, in order."""
         return [column.name for column in self.columns]
 
     @property
     def dtypes(self) -> dict[str, pl.DataType]:
+        """Dtypes of the columns, by name."""
         return {column.name: column.dtype for column in self.columns}
 
     @property
     def keys(self) -> list[str]:
+        """Names of the identifier columns."""
         return [column.name for column in self.columns if column.kind == "key"]
 
     @property

@@ -16,7 +16,16 @@ from arf_dask.schema.columns import Schema
 
 @dataclass(frozen=True, eq=False, repr=False)
 class AdversarialForest(TextInNotebooks):
-    """The result of adversarial training (Alg. 1): trees on codes, the schema of these codes, and all rounds."""
+    """The result of adversarial training (Alg. 1): trees on codes, the schema of these codes, and all rounds.
+
+    Examples:
+        >>> import arf_dask, polars as pl
+        >>> data = pl.DataFrame({"x": [i / 7 for i in range(200)], "y": [i % 9 for i in range(200)]})
+        >>> print(arf_dask.adversarial_forest(data, trees=5, seed=1))  # doctest: +ELLIPSIS
+        Adversarial forest of 200 rows and 2 columns
+          forest    5 trees, ... leaves
+          accuracy  ... out of bag, round by round
+    """
 
     schema: Schema
     trees: Sequence[Tree]
