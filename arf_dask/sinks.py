@@ -197,7 +197,8 @@ class ModelSinks(ModelTables):
             ...     pl.read_delta(f"{directory}/twin").height
             1000
         """
-        return self._sample_table(DeltaSink(table, storage_options), n, mode, _read_options(options))
+        table_options = _read_options(options)
+        return self._sample_table(DeltaSink(table, storage_options), n, mode, table_options)
 
     @shows_fields(TableOptions)
     def sample_iceberg(
@@ -254,7 +255,8 @@ class ModelSinks(ModelTables):
             ...     catalog.close()
             1000
         """
-        return self._sample_table(IcebergSink(table, storage_options), n, mode, _read_options(options))
+        table_options = _read_options(options)
+        return self._sample_table(IcebergSink(table, storage_options), n, mode, table_options)
 
     def portable_schema(self) -> Any:
         """Return the Arrow schema of rows with portable types, for use with `catalog.create_table`.
