@@ -192,9 +192,9 @@ class ModelSinks(ModelTables):
             >>> import tempfile, arf_dask, polars as pl
             >>> model = arf_dask.fit(pl.DataFrame({"x": [i / 7 for i in range(200)]}), trees=5, seed=1)
             >>> with tempfile.TemporaryDirectory() as directory:
-            ...     first = model.sample_delta(f"{directory}/twin", 1_000, seed=2)
-            ...     again = model.sample_delta(f"{directory}/twin", 1_000, seed=2)  # already committed: adds nothing
-            ...     pl.read_delta(f"{directory}/twin").height
+            ...     first = model.sample_delta(f"{directory}/synthetic", 1_000, seed=2)
+            ...     again = model.sample_delta(f"{directory}/synthetic", 1_000, seed=2)  # adds nothing
+            ...     pl.read_delta(f"{directory}/synthetic").height
             1000
         """
         table_options = _read_options(options)
@@ -249,9 +249,9 @@ class ModelSinks(ModelTables):
             >>> with tempfile.TemporaryDirectory() as directory:
             ...     catalog = load_catalog("demo", type="in-memory", warehouse=f"file://{directory}")
             ...     catalog.create_namespace("lake")
-            ...     table = catalog.create_table("lake.twin", model.portable_schema())
+            ...     table = catalog.create_table("lake.synthetic", model.portable_schema())
             ...     manifest = model.sample_iceberg(table, 1_000, seed=2)
-            ...     catalog.load_table("lake.twin").scan().to_arrow().num_rows
+            ...     catalog.load_table("lake.synthetic").scan().to_arrow().num_rows
             ...     catalog.close()
             1000
         """

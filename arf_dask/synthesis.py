@@ -76,7 +76,7 @@ def synthesize(
     progress: bool | ProgressFunction | None = None,
     **options: Unpack[FitOptions],
 ) -> Any:
-    """Make a synthetic twin of a table: fit a model and sample from it.
+    """Draw a synthetic version of a table: fit a model and sample from it.
 
     Works with `pipe`: `df.pipe(arf_dask.synthesize, n=1_000_000)`.
 

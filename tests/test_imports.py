@@ -1,4 +1,4 @@
-"""Imports go one way: a folder imports only from folders before it, and external libraries only where they are wrapped."""
+"""Imports go one way: folders import only from folders before them, and other libraries only where they are wrapped."""
 
 import ast
 import pkgutil
