@@ -3,8 +3,11 @@
 import tomllib
 from pathlib import Path
 
+EXTRAS = ("pandas", "delta", "iceberg")
+
 project = tomllib.loads((Path(__file__).parents[1] / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-for requirement in [*project["dependencies"], *project["optional-dependencies"]["pandas"]]:
+extras = [requirement for extra in EXTRAS for requirement in project["optional-dependencies"][extra]]
+for requirement in [*project["dependencies"], *extras]:
     if ">=" not in requirement or "," in requirement:
         raise SystemExit(f"{requirement}: write it as name>=version")
     print(requirement.replace(">=", "=="))

@@ -26,6 +26,18 @@ from arf_dask.training.stages import fit_tables, refit_tables, train_forest
 from arf_dask.typing import OnImpossible, PathLike
 
 
+class FitArguments(FitOptions, total=False):
+    """The keyword arguments of `fit`, for type checkers and editors."""
+
+    release: ReleasePolicy | None
+    holdout: Any
+    seed: int | None
+    client: Any
+    progress: bool | ProgressFunction | None
+    storage_options: Mapping[str, Any] | None
+    read_options: Mapping[str, Any] | None
+
+
 @shows_options
 def fit(
     data: Any,

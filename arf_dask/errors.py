@@ -89,18 +89,18 @@ class KeyColumnWarning(UserWarning):
         parts = []
         if self.keys:
             parts.append(
-                f"taken for identifiers: {_quoted(self.keys)}. They are not modelled; fresh values of the same shape "
-                "come out."
+                f"treated as identifiers: {_quoted(self.keys)}. They are not modelled; new values of the same shape "
+                "are generated."
             )
             confirm, model = self._remedies(command_line)
-            parts.append(f"Say {model}, or {confirm}." if self.measures else f"Say {confirm}, or {model}.")
+            parts.append(f"Pass {model}, or {confirm}." if self.measures else f"Pass {confirm}, or {model}.")
         if self.verbatim:
             how = " ".join(f"--key {name}" for name in self.verbatim) if command_line else f"keys={self.verbatim!r}"
             kept = self.verbatim[0]
             stay = f"--column {kept}=categorical" if command_line else f"columns={{{kept!r}: 'categorical'}}"
             parts.append(
-                f"values of {_quoted(self.verbatim)} are mostly different and come out as they are in the data. Say "
-                f"{how} to have fresh ones made, or {stay} if that is as it should be."
+                f"values of {_quoted(self.verbatim)} are mostly distinct, and are sampled verbatim. Pass {how} to "
+                f"generate new values, or {stay} to confirm."
             )
         return " ".join(parts)
 
@@ -130,14 +130,14 @@ def missing_extra(what: str, extra: str) -> MissingExtraError:
 def unknown_column(name: object, known: Iterable[str], where: str) -> OptionError:
     """Return the error for an unknown column, with suggestions."""
     near = get_close_matches(str(name), list(known), n=3)
-    hint = f" Did you mean {', '.join(map(repr, near))}?" if near else ""
+    hint = f" Did you mean {' or '.join(map(repr, near))}?" if near else ""
     return OptionError(f"{where}: no column {name!r} in the data.{hint}")
 
 
 def unknown_option(name: str, known: Iterable[str]) -> OptionError:
     """Return the error for an unknown option, with suggestions."""
     near = get_close_matches(name, list(known), n=3)
-    hint = f" Did you mean {', '.join(near)}?" if near else f" There are {', '.join(sorted(known))}."
+    hint = f" Did you mean {' or '.join(near)}?" if near else f" Available options: {', '.join(sorted(known))}."
     return OptionError(f"no option {name!r}.{hint}")
 
 

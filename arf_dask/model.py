@@ -28,7 +28,7 @@ Draw = Callable[[int], pl.DataFrame]  # draws the first n rows of a result
 
 
 class Judge(Protocol):
-    """Raises a ReleaseError unless the rows may be published."""
+    """The signature of a release gate, which raises a ReleaseError unless the rows may be published."""
 
     def __call__(
         self, model: Model, limits: Limits, real: Any, holdout: Any, draw: Draw, n: int, seed: int, progress: Any
@@ -36,7 +36,16 @@ class Judge(Protocol):
 
 
 class Model(ModelQueries, ModelSinks):
-    """A learned joint distribution of the columns of a table, as returned by `fit`, `forde` and `load`."""
+    """A learned joint distribution of the columns of a table, as returned by `fit`, `forde` and `load`.
+
+    Examples:
+        >>> import arf_dask, polars as pl
+        >>> data = pl.DataFrame({"sex": ["f", "m"] * 100, "age": [20 + i % 40 for i in range(200)]})
+        >>> print(arf_dask.fit(data, trees=5, seed=1))  # doctest: +ELLIPSIS
+        Model of 200 rows and 2 columns
+          forest    5 trees, ... leaves, truncnorm, observed support
+          accuracy  ... out of bag after ...
+    """
 
     def __init__(self, tables: LeafTables, holdout: pl.DataFrame | None = None, judge: Judge | None = None) -> None:
         super().__init__(tables)

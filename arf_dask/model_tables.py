@@ -58,6 +58,9 @@ class ModelTables(TextInNotebooks):
             rows without missing values in its columns; null if a column is absent) and broken (the number of rows
             that violate it). Columns that belong together are violated by combinations unseen in training.
 
+        Raises:
+            DataError: If the data cannot be read, or a column of a rule has another type.
+
         Examples:
             >>> import arf_dask, polars as pl
             >>> data = pl.DataFrame({"a": [i * 37 % 113 for i in range(200)], "b": [i % 7 for i in range(200)]})

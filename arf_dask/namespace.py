@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Unpack
 
 import polars as pl
 
-from arf_dask.api import fit
+from arf_dask.api import FitArguments, fit
 from arf_dask.model import Model
-from arf_dask.synthesis import synthesize
+from arf_dask.synthesis import SynthesizeOptions, synthesize
+from arf_dask.typing import PathLike
 
 
 @pl.api.register_dataframe_namespace("arf")
@@ -25,25 +26,29 @@ class FrameNamespace:
     def __init__(self, frame: pl.DataFrame | pl.LazyFrame) -> None:
         self._frame = frame
 
-    def fit(self, **options: Any) -> Model:
+    def fit(self, **options: Unpack[FitArguments]) -> Model:
         """Learn the joint distribution of the frame; see `arf_dask.fit`.
 
         Args:
-            **options: the options of `arf_dask.fit`.
+            **options: The options of `arf_dask.fit`.
 
         Returns:
             The fitted model.
         """
         return fit(self._frame, **options)
 
-    def synthesize(self, n: int | None = None, **options: Any) -> Any:
-        """Make a synthetic twin of the frame; see `arf_dask.synthesize`.
+    def synthesize(
+        self, n: int | None = None, *, to: PathLike | None = None, **options: Unpack[SynthesizeOptions]
+    ) -> Any:
+        """Return a synthetic version of the frame; see `arf_dask.synthesize`.
 
         Args:
             n: The number of rows; None for as many as the frame has.
-            **options: the options of `arf_dask.synthesize`.
+            to: A directory, URL or file to write the rows to, as in `arf_dask.synthesize`.
+            **options: The options of `arf_dask.synthesize`.
 
         Returns:
             A frame of the same kind, or a `Manifest` with `to=`.
         """
-        return synthesize(self._frame, n, **options)
+        arguments: dict[str, Any] = {"to": to, **options}
+        return synthesize(self._frame, n, **arguments)

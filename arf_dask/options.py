@@ -79,10 +79,7 @@ class Options:
     @classmethod
     def read(cls, given: Mapping[str, Any]) -> Options:
         """Validate the options given by a caller; None selects the default."""
-        option_names = {option_field.name for option_field in fields(cls)}
-        for name in given:
-            if name not in option_names:
-                raise unknown_option(name, option_names)
+        check_options(given, cls)
         options = cls(**{name: value for name, value in given.items() if value is not None})
         options.check()
         return options
@@ -166,6 +163,14 @@ class Options:
             if len(group) < 2:
                 raise OptionError(f"bundles: {list(group)!r} names fewer than two columns.")
         _check_names("bundles", self.bundled())
+
+
+def check_options(given: Mapping[str, Any], options_class: type) -> None:
+    """Raise an OptionError for the first option that is not a field of a dataclass, with suggestions."""
+    option_names = {option_field.name for option_field in fields(options_class)}
+    for name in given:
+        if name not in option_names:
+            raise unknown_option(name, option_names)
 
 
 def shows_fields(options_class: type) -> Callable[[Function], Function]:

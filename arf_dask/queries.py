@@ -22,7 +22,7 @@ from arf_dask.inference.ruled_answers import (
 from arf_dask.inference.ruled_completion import impute_ruled
 from arf_dask.model_tables import ModelTables
 from arf_dask.runtime.seeds import entropy
-from arf_dask.typing import FrameT, Missing, PathLike
+from arf_dask.typing import Condition, Frame, FrameT, Missing, PathLike
 
 
 class ModelQueries(ModelTables):
@@ -59,6 +59,10 @@ class ModelQueries(ModelTables):
         check_names(frame, self.schema)
         return pl.Series("log_density", ruled_log_density(self._sampler, frame, given, missing))
 
+    @overload
+    def probability(self, event: Any, *, given: Condition = None) -> float: ...
+    @overload
+    def probability(self, event: Any, *, given: Frame) -> list[float]: ...
     def probability(self, event: Any, *, given: Any = None) -> Any:
         """Compute the probability of an event.
 
@@ -111,6 +115,10 @@ class ModelQueries(ModelTables):
         """
         return ruled_expect(self._sampler, columns, given, level_probabilities)
 
+    @overload
+    def quantile(self, column: str, q: float, *, given: Any = None) -> Any: ...
+    @overload
+    def quantile(self, column: str, q: Sequence[float], *, given: Any = None) -> list[Any]: ...
     def quantile(self, column: str, q: float | Sequence[float], *, given: Any = None) -> Any:
         """Compute quantiles of a column of numbers, dates, times or durations; nulls and NaN are excluded.
 
@@ -159,13 +167,19 @@ class ModelQueries(ModelTables):
         return ruled_cumulative(self._sampler, column, x, given)
 
     @overload
-    def impute(self, data: PathLike, *, draws: None = None, seed: int | None = None) -> pl.DataFrame: ...
+    def impute(
+        self, data: PathLike | Sequence[PathLike], *, draws: None = None, seed: int | None = None
+    ) -> pl.DataFrame: ...
     @overload
-    def impute(self, data: PathLike, *, draws: int, seed: int | None = None) -> list[pl.DataFrame]: ...
+    def impute(
+        self, data: PathLike | Sequence[PathLike], *, draws: int, seed: int | None = None
+    ) -> list[pl.DataFrame]: ...
     @overload
     def impute(self, data: FrameT, *, draws: None = None, seed: int | None = None) -> FrameT: ...
     @overload
     def impute(self, data: FrameT, *, draws: int, seed: int | None = None) -> list[FrameT]: ...
+    @overload
+    def impute(self, data: object, *, draws: int | None = None, seed: int | None = None) -> Any: ...
     def impute(self, data: Any, *, draws: int | None = None, seed: int | None = None) -> Any:
         """Fill in the nulls of a frame, given the known values of each row. Known cells never change.
 

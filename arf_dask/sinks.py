@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, TypedDict, Unpack
 
 from arf_dask.inference.sources import check_policy, check_rows
 from arf_dask.model_tables import ModelTables
-from arf_dask.options import ROWS_PER_FILE, shows_fields
+from arf_dask.options import ROWS_PER_FILE, check_options, shows_fields
 from arf_dask.release.policy import Limits
 from arf_dask.runtime.progress import ProgressFunction, progress_for
 from arf_dask.storage.data_set import check_parts, sample_parquet
@@ -192,12 +192,13 @@ class ModelSinks(ModelTables):
             >>> import tempfile, arf_dask, polars as pl
             >>> model = arf_dask.fit(pl.DataFrame({"x": [i / 7 for i in range(200)]}), trees=5, seed=1)
             >>> with tempfile.TemporaryDirectory() as directory:
-            ...     first = model.sample_delta(f"{directory}/twin", 1_000, seed=2)
-            ...     again = model.sample_delta(f"{directory}/twin", 1_000, seed=2)  # already committed: adds nothing
-            ...     pl.read_delta(f"{directory}/twin").height
+            ...     first = model.sample_delta(f"{directory}/synthetic", 1_000, seed=2)
+            ...     again = model.sample_delta(f"{directory}/synthetic", 1_000, seed=2)  # adds nothing
+            ...     pl.read_delta(f"{directory}/synthetic").height
             1000
         """
-        return self._sample_table(DeltaSink(table, storage_options), n, mode, TableOptions(**options))
+        table_options = _read_options(options)
+        return self._sample_table(DeltaSink(table, storage_options), n, mode, table_options)
 
     @shows_fields(TableOptions)
     def sample_iceberg(
@@ -248,16 +249,27 @@ class ModelSinks(ModelTables):
             >>> with tempfile.TemporaryDirectory() as directory:
             ...     catalog = load_catalog("demo", type="in-memory", warehouse=f"file://{directory}")
             ...     catalog.create_namespace("lake")
-            ...     table = catalog.create_table("lake.twin", model.portable_schema())
+            ...     table = catalog.create_table("lake.synthetic", model.portable_schema())
             ...     manifest = model.sample_iceberg(table, 1_000, seed=2)
-            ...     catalog.load_table("lake.twin").scan().to_arrow().num_rows
+            ...     catalog.load_table("lake.synthetic").scan().to_arrow().num_rows
             ...     catalog.close()
             1000
         """
-        return self._sample_table(IcebergSink(table, storage_options), n, mode, TableOptions(**options))
+        table_options = _read_options(options)
+        return self._sample_table(IcebergSink(table, storage_options), n, mode, table_options)
 
     def portable_schema(self) -> Any:
-        """Return the Arrow schema of rows with portable types, for use with `catalog.create_table`."""
+        """Return the Arrow schema of rows with portable types, for use with `catalog.create_table`.
+
+        Returns:
+            A `pyarrow.Schema`.
+
+        Examples:
+            >>> import arf_dask, polars as pl
+            >>> data = pl.DataFrame({"n": [i % 9 for i in range(200)]}, schema={"n": pl.UInt8})
+            >>> arf_dask.fit(data, trees=5, seed=1).portable_schema().field("n").type
+            DataType(int16)
+        """
         return arrow_schema(portable_dtypes(self._tables.dtypes))
 
     def _sample_table(self, sink: TableSink, n: int, mode: TableMode, options: TableOptions) -> Manifest:
@@ -281,3 +293,9 @@ class ModelSinks(ModelTables):
                 client=options.client,
                 report=report,
             )
+
+
+def _read_options(given: Mapping[str, Any]) -> TableOptions:
+    """Return the options given by a caller; a name that does not exist is an error with suggestions."""
+    check_options(given, TableOptions)
+    return TableOptions(**given)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Unpack, overload
 
 import polars as pl
 
-from arf_dask.api import fit
+from arf_dask.api import FitArguments, fit
 from arf_dask.data.files import Reading
 from arf_dask.data.frames import is_dask, to_polars
 from arf_dask.data.holdout import split_holdout
@@ -30,7 +30,7 @@ from arf_dask.training.stages import fit_tables
 from arf_dask.typing import FrameT, OnImpossible, PathLike, WriteMode
 
 
-class SynthesizeOptions(FitOptions, total=False):
+class SynthesizeOptions(FitArguments, total=False):
     """The keyword arguments of `synthesize` except `to`, for type checkers and editors."""
 
     given: Any
@@ -38,27 +38,22 @@ class SynthesizeOptions(FitOptions, total=False):
     mode: WriteMode
     rows_per_file: int
     portable: bool
-    storage_options: Mapping[str, Any] | None
-    read_options: Mapping[str, Any] | None
-    release: ReleasePolicy | None
-    holdout: Any
     publish_if: Limits | None
-    seed: int | None
     first_key: int | None
-    client: Any
-    progress: bool | ProgressFunction | None
 
 
 @overload
 def synthesize(data: Any, n: int | None = None, *, to: PathLike, **options: Unpack[SynthesizeOptions]) -> Manifest: ...
 @overload
 def synthesize(
-    data: PathLike, n: int | None = None, *, to: None = None, **options: Unpack[SynthesizeOptions]
+    data: PathLike | Sequence[PathLike], n: int | None = None, *, to: None = None, **options: Unpack[SynthesizeOptions]
 ) -> pl.DataFrame: ...
 @overload
 def synthesize(
     data: FrameT, n: int | None = None, *, to: None = None, **options: Unpack[SynthesizeOptions]
 ) -> FrameT: ...
+@overload
+def synthesize(data: object, n: int | None = None, *, to: None = None, **options: Unpack[SynthesizeOptions]) -> Any: ...
 @shows_options
 def synthesize(
     data: Any,
@@ -81,7 +76,7 @@ def synthesize(
     progress: bool | ProgressFunction | None = None,
     **options: Unpack[FitOptions],
 ) -> Any:
-    """Make a synthetic twin of a table: fit a model and sample from it.
+    """Draw a synthetic version of a table: fit a model and sample from it.
 
     Works with `pipe`: `df.pipe(arf_dask.synthesize, n=1_000_000)`.
 
@@ -129,28 +124,20 @@ def synthesize(
         check_rows(n)
     check_policy(on_impossible)
     checked, chosen, reading = Options.read(options), entropy(seed), Reading(storage_options, read_options)
-    if publish_if is not None and to is None:
-        raise OptionError("publish_if: give to=, the place that rows are published at if the limits hold.")
-    if publish_if is not None and to is not None and is_file(to):
-        raise OptionError("publish_if: a gate needs a directory in to=, not a single file.")
-    if to is not None:
-        check_output(to, mode, rows_per_file, storage_options if is_url(to) else None)
-    about: dict[str, Any] = {"given": given, "on_impossible": on_impossible, "seed": chosen, "first_key": first_key}
-    where: dict[str, Any] = {"rows_per_file": rows_per_file, "mode": mode, "client": client}
-    where.update({"storage_options": storage_options if to is not None and is_url(to) else None, "progress": progress})
-    where["portable"] = portable
+    _check_target(to, mode, rows_per_file, storage_options, publish_if)
+    sampling: dict[str, Any] = {"given": given, "on_impossible": on_impossible, "seed": chosen, "first_key": first_key}
+    running: dict[str, Any] = {"client": client, "progress": progress}
+    writing: dict[str, Any] = {"rows_per_file": rows_per_file, "mode": mode, "portable": portable, **running}
+    writing["storage_options"] = storage_options if to is not None and is_url(to) else None
     if release is not None or holdout is not None or publish_if is not None:
         table = to_polars(data, reading)
         subject = None if release is None else checked_policy(release).subject
         learned, kept_back = split_holdout(table.frame, holdout, chosen, subject)
-        shared: dict[str, Any] = {"seed": chosen, "client": client, "progress": progress}
-        model = fit(learned, release=release, holdout=kept_back, **shared, **options)
+        model = fit(learned, release=release, holdout=kept_back, seed=chosen, **running, **options)
         rows = table.frame.height if n is None else n
-        if to is None:
-            return table.to_original(model.sample(rows, progress=progress, **about))
-        if publish_if is None:
-            return _write(model, to, rows, where, about)
-        return model.sample_parquet(to, rows, publish_if=publish_if, real=learned, **where, **about)
+        if publish_if is not None and to is not None:
+            return model.sample_parquet(to, rows, publish_if=publish_if, real=learned, **writing, **sampling)
+        return _deliver(model, None, to, rows, table.to_original, sampling, writing)
     with (
         progress_for(progress) as report,
         runner_for(client) as runner,
@@ -159,19 +146,45 @@ def synthesize(
         if n is not None and to is None and not (isinstance(data, pl.LazyFrame) or is_dask(data)):
             check_memory(n, len(parts.dtypes))
         model = Model(fit_tables(parts, checked, chosen, runner, report))
-        rows, back = parts.n_rows if n is None else n, parts.to_original
-    if to is None and isinstance(data, pl.LazyFrame):
-        return model.sample(rows, frame="lazy", **about)
-    if to is None and is_dask(data):
-        return dask_frame(plan_rows(model._sampler_from(first_key), rows, given, on_impossible, chosen), data._meta)
-    if to is None:
-        return back(model.sample(rows, progress=progress, **about))
-    return _write(model, to, rows, where, about)
+        rows, to_original = parts.n_rows if n is None else n, parts.to_original
+    return _deliver(model, data, to, rows, to_original, sampling, writing)
 
 
-def _write(model: Model, to: PathLike, rows: int, where: dict[str, Any], about: dict[str, Any]) -> Manifest:
-    """Write rows to a single file or a data set, depending on the ending of the name."""
-    if is_file(to):
-        kept = {name: where[name] for name in ("client", "progress", "portable")}
-        return write_file(model, to, rows, {**about, **kept})
-    return model.sample_parquet(to, rows, **where, **about)
+def _check_target(
+    to: PathLike | None,
+    mode: WriteMode,
+    rows_per_file: int,
+    storage_options: Mapping[str, Any] | None,
+    publish_if: Limits | None,
+) -> None:
+    """Check the target before the model is fitted."""
+    if publish_if is not None and to is None:
+        raise OptionError("publish_if: give to=, the place that rows are published at if the limits hold.")
+    if publish_if is not None and to is not None and is_file(to):
+        raise OptionError("publish_if: a gate needs a directory in to=, not a single file.")
+    if to is not None:
+        check_output(to, mode, rows_per_file, storage_options if is_url(to) else None)
+
+
+def _deliver(
+    model: Model,
+    data: Any,
+    to: PathLike | None,
+    rows: int,
+    to_original: Callable[[pl.DataFrame], Any],
+    sampling: dict[str, Any],
+    writing: dict[str, Any],
+) -> Any:
+    """Write rows to `to`, or return them: lazily if `data` is lazy, otherwise converted by `to_original`."""
+    if to is not None and is_file(to):
+        kept = {name: writing[name] for name in ("client", "progress", "portable")}
+        return write_file(model, to, rows, {**sampling, **kept})
+    if to is not None:
+        return model.sample_parquet(to, rows, **writing, **sampling)
+    if isinstance(data, pl.LazyFrame):
+        return model.sample(rows, frame="lazy", **sampling)
+    if is_dask(data):
+        sampler = model._sampler_from(sampling["first_key"])
+        plan = plan_rows(sampler, rows, sampling["given"], sampling["on_impossible"], sampling["seed"])
+        return dask_frame(plan, data._meta)
+    return to_original(model.sample(rows, progress=writing["progress"], **sampling))

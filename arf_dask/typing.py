@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal, Protocol, TypeVar
 
 import numpy as np
@@ -28,6 +28,7 @@ TableMode = Literal["error", "append", "overwrite"]  # handling of an existing t
 FrameKind = Literal["polars", "pandas", "arrow", "lazy", "dask"]  # type of the returned frame
 Bundles = str | bool | Sequence[Sequence[str]]
 PathLike = str | os.PathLike[str]
+Condition = Mapping[str, Any] | Sequence[Mapping[str, Any]] | None  # a condition other than a frame
 
 
 class Frame(Protocol):

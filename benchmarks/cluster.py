@@ -2,7 +2,7 @@
 
     python benchmarks/cluster.py
     python benchmarks/cluster.py --rows 500_000 --only trees,sampling
-    python benchmarks/cluster.py --only fit --fitted 50_000_000 --data /tmp/large
+    python benchmarks/cluster.py --only fit --fitted 50_000_000 --data large
 
 Workers are processes of one thread each, on this machine. Trees are those of the first adversarial round; samples are
 drawn and written to Parquet; the whole fit reads Parquet files. Run it on an idle machine: bytes are those that crossed

@@ -1,8 +1,8 @@
 """Fitting data larger than memory: time per stage, peak memory, and what leaf sums cost against the least they could.
 
-    python benchmarks/large.py --rows 2000000 --data /tmp/large
-    python benchmarks/large.py --rows 50000000 --data /tmp/large --keep
-    python benchmarks/large.py --rows 10000000 --data /tmp/large --scheduler tcp://127.0.0.1:8786
+    python benchmarks/large.py --rows 2000000 --data large
+    python benchmarks/large.py --rows 50000000 --data large --keep
+    python benchmarks/large.py --rows 10000000 --data large --scheduler tcp://127.0.0.1:8786
 
 A table of 20 mixed columns is written as many Parquet files (if it is not there yet) and fitted from there. The floor
 of leaf aggregation is: read all parts once, route their rows through the same trees, and for every tree one Polars

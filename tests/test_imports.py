@@ -1,4 +1,4 @@
-"""One way through the rooms: a room imports only from rooms above it, and every edge to the outside is in one place."""
+"""Imports go one way: folders import only from folders before them, and other libraries only where they are wrapped."""
 
 import ast
 import pkgutil
@@ -12,7 +12,7 @@ import pytest
 import arf_dask
 
 ROOT = Path(arf_dask.__file__).parent
-# From the bottom up: a room may import from the rooms before it, and from itself.
+# A folder or top-level module may import from those before it, and from itself.
 ORDER = [
     "typing",
     "errors",
@@ -89,9 +89,20 @@ LEARNING = {
     "rules/selection",
     "rules/verification",
     "data/value_counts",
+    "data/bins",
+    "data/opening",
+    "rules/clock_gaps",
+    "schema/bundles",
+    "schema/discrete",
     "schema/draft",
+    "schema/interval_cuts",
     "schema/learning",
+    "schema/level_order",
+    "schema/near_functions",
+    "schema/step_functions",
+    "schema/unseen_combinations",
     "forest/adversary",
+    "forest/dependence_learning",
     "forest/growing",
     "forest/leaf_fitting",
     "forest/leaf_moments",
@@ -101,7 +112,7 @@ LEARNING = {
 }
 
 
-def room_of(module: Any) -> Any:
+def folder_of(module: Any) -> Any:
     return module.split("/")[0]
 
 
@@ -119,7 +130,7 @@ def imported(tree: Any) -> Any:
 
 
 def own_imports(module: Any) -> Any:
-    """The modules of this package that a module imports, as 'room/module'."""
+    """The modules of this package that a module imports, as 'folder/module'."""
     parts = [name.split(".")[1:] for name in imported(TREES[module]) if name.split(".")[0] == "arf_dask"]
     found = {"/".join(part[:size]) for part in parts for size in (1, 2) if "/".join(part[:size]) in FILES}
     return found - {module}
@@ -140,15 +151,15 @@ def at_the_top(tree: Any) -> Any:
     )
 
 
-def test_every_room_has_its_place_in_the_order() -> None:
-    assert sorted({room_of(module) for module in FILES}) == sorted(ORDER)
+def test_every_folder_has_its_place_in_the_order() -> None:
+    assert sorted({folder_of(module) for module in FILES}) == sorted(ORDER)
 
 
-@pytest.mark.parametrize("room", ORDER)
-def test_a_room_imports_only_from_rooms_before_it(room: Any) -> None:
-    allowed = ORDER[: ORDER.index(room) + 1]
-    edges = {(m, name) for m in FILES if room_of(m) == room for name in own_imports(m)}
-    assert sorted(edge for edge in edges if room_of(edge[1]) not in allowed) == []
+@pytest.mark.parametrize("folder", ORDER)
+def test_a_folder_imports_only_from_folders_before_it(folder: Any) -> None:
+    allowed = ORDER[: ORDER.index(folder) + 1]
+    edges = {(m, name) for m in FILES if folder_of(m) == folder for name in own_imports(m)}
+    assert sorted(edge for edge in edges if folder_of(edge[1]) not in allowed) == []
 
 
 def test_modules_do_not_import_each_other_in_circles() -> None:
@@ -159,9 +170,9 @@ def test_modules_do_not_import_each_other_in_circles() -> None:
         left = {module: wanted for module, wanted in left.items() if module not in free}
 
 
-@pytest.mark.parametrize("room", ["inference", "storage"])
-def test_using_a_model_needs_nothing_that_only_learning_needs(room: Any) -> None:
-    assert sorted(needs(module for module in FILES if room_of(module) == room) & LEARNING) == []
+@pytest.mark.parametrize("folder", ["inference", "storage"])
+def test_using_a_model_needs_nothing_that_only_learning_needs(folder: Any) -> None:
+    assert sorted(needs(module for module in FILES if folder_of(module) == folder) & LEARNING) == []
 
 
 @pytest.mark.parametrize("package", EDGES)

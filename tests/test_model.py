@@ -107,3 +107,23 @@ def test_a_pickled_model_answers_as_before_and_leaves_held_out_rows_behind(data:
     assert copy.holdout is None
     with pytest.raises(arf_dask.OptionError, match="publish_if"):
         copy.sample_parquet("out", 5, publish_if=arf_dask.Limits(), real=data)
+
+
+def test_columns_variables_and_forests_are_shown_in_a_line_or_three() -> None:
+    a, b = [i * 37 % 113 for i in range(200)], [i % 7 for i in range(200)]
+    data = pl.DataFrame({"a": a, "b": b, "\x1b[31m": ["x", None] * 100}).with_columns(c=pl.col("a") + pl.col("b"))
+    forest = arf_dask.adversarial_forest(data, trees=3, seed=1)
+    assert repr(forest).splitlines()[0] == "Adversarial forest of 200 rows and 4 columns"
+    schema = arf_dask.forde(forest, data).schema
+    assert [repr(column) for column in schema.columns][1:] == [
+        "Column('b', Int64, numeric, 7 spikes)",
+        "Column('\\x1b[31m', String, categorical, 1 level, 100 nulls)",
+        "Column('c', Int64, computed)",
+    ]
+    assert repr(schema.variables[1]) == "Variable(columns=(1,), 7 points, 0 intervals, 7 codes)"
+    assert "\x1b" not in repr(schema)
+
+
+def test_misspelt_arguments_of_table_sinks_are_named_with_suggestions(model: Any) -> None:
+    with pytest.raises(arf_dask.OptionError, match=r"no option 'sed'. Did you mean seed\?"):
+        model.sample_delta("out", 3, sed=1)

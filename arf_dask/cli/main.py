@@ -51,12 +51,12 @@ FIT_OPTIONS = (
 ABOUT = """Synthetic tables from adversarial random forests.
 
 \b
-arf-dask synthesize orders.csv --to twin.csv          a twin of a table
-arf-dask fit orders.parquet --model orders.model      learn once ...
-arf-dask sample orders.model --to out/ -n 1000000     ... draw often
-arf-dask check orders.model new.csv                   rows that break its rules
-arf-dask inspect orders.model                         what a model knows
-arf-dask report orders.csv twin.csv -o report.html    how good and how safe a twin is
+arf-dask synthesize orders.csv --to synthetic.csv        draw a synthetic version of a table
+arf-dask fit orders.parquet --model orders.model         fit a model once ...
+arf-dask sample orders.model --to out/ -n 1000000        ... and draw rows often
+arf-dask check orders.model new.csv                      count rows that violate its rules
+arf-dask inspect orders.model                            describe a model
+arf-dask report orders.csv synthetic.csv -o report.html  measure fidelity and privacy
 
 Every command has its own --help.
 """
@@ -74,7 +74,7 @@ def cli() -> None:
 @cli.command("fit", epilog=CODES)
 @SOURCES
 @click.option(
-    "--model", "path", required=True, metavar="M", help="Directory to write; one that holds a model is replaced."
+    "--model", "path", required=True, metavar="M", help="Directory to write to; an existing model is replaced."
 )
 @READING
 @LEARNING
@@ -104,7 +104,7 @@ def fit_command(sources: tuple[str, ...], path: str, **options: Any) -> None:
 def sample_command(path: str, n: int, **options: Any) -> None:
     """Draw rows from the model in the directory M.
 
-    The same model, seed and options give the same bytes. A run that was stopped or killed goes on with --mode resume.
+    The same model, seed and options give the same bytes. --mode resume continues a run that was stopped or killed.
     """
     _check_output(options, path)
     with reported(options) as result:
@@ -123,7 +123,7 @@ def sample_command(path: str, n: int, **options: Any) -> None:
 @GATE
 @SHARED
 def synthesize_command(sources: tuple[str, ...], n: int | None, **options: Any) -> None:
-    """Learn a table and draw a synthetic twin of it.
+    """Fit a model to a table and draw a synthetic version of the table.
 
     IN is a CSV or Parquet file, a directory of them, a pattern such as 'data/*.parquet', a URL, or - for CSV on stdin.
     To resume, give the same IN and --seed.
@@ -148,13 +148,13 @@ def synthesize_command(sources: tuple[str, ...], n: int | None, **options: Any) 
 @click.argument("real", metavar="REAL")
 @click.argument("synthetic", metavar="SYNTH")
 @click.option("--holdout", metavar="H", help="Real rows that the generator never saw. Attacks need them.")
-@click.option("--target", metavar="T", help="A column to predict: trained on synthetic against trained on real rows.")
-@click.option("--model", "path", metavar="M", help="The directory of the model that made the rows.")
+@click.option("--target", metavar="T", help="A column to predict, to compare training on synthetic and on real rows.")
+@click.option("--model", "path", metavar="M", help="The directory of the model that the rows were drawn from.")
 @click.option("--shadows", type=int, default=SHADOWS, show_default=True, help="Shadow models of the LiRA attack.")
 @click.option("-o", "--output", default="report.html", show_default=True, help="A file that ends in .html or .json.")
 @SHARED
 def report_command(real: str, synthetic: str, path: str | None, output: str, **options: Any) -> None:
-    """Judge a synthetic table: how close it is to the real one, and what attackers learn from it.
+    """Evaluate a synthetic table: how close it is to the real one, and what attackers can learn from it.
 
     REAL, SYNTH and H are CSV or Parquet files, directories of them, or patterns.
     """
@@ -180,7 +180,7 @@ def report_command(real: str, synthetic: str, path: str | None, output: str, **o
 @click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout, also for errors.")
 @click.option("--debug", is_flag=True, help="Show where an error comes from.")
 def inspect_command(path: str, as_json: bool, debug: bool) -> None:
-    """Show what the model in the directory M knows: columns, levels, ranges, rounds, leaves, size."""
+    """Describe the model in the directory M: columns, levels, ranges, rounds, leaves, size."""
     model = load(path)
     size = sum(file.stat().st_size for file in Path(path).iterdir())
     if as_json:

@@ -20,9 +20,9 @@ Conditions, for every row that comes out:
                              either of these
   --given bonus=             missing
   --given born=1990-01-31    dates and times as in ISO 8601; durations as 90s, 1h30m or PT90S
-Everything after the first "=" is the value. --given-json can say the same and more, such as
+Everything after the first "=" is the value. --given-json accepts any condition, such as
 '[{"age": {"low": 30, "high": 40}}, {"state": ["CA", "NY"], "bonus": null}]': any of these."""
-CODES = "Exit codes: 0 done, 1 failed (one line on stderr says why), 2 wrong usage, 130 interrupted (Ctrl-C)."
+CODES = "Exit codes: 0 success, 1 failure (with one line on stderr), 2 wrong usage, 130 interrupted (Ctrl-C)."
 
 DEFAULTS = Options()
 
@@ -34,7 +34,9 @@ def _option_group(*decorators: Decorator) -> Decorator:
 
 
 SHARED = _option_group(
-    click.option("--seed", type=click.IntRange(min=0), help="Makes the result repeat. Default: a fresh one."),
+    click.option(
+        "--seed", type=click.IntRange(min=0), help="The random seed, for repeatable results. Default: a fresh one."
+    ),
     click.option("--scheduler", metavar="ADDRESS", help="A Dask scheduler, such as tcp://host:8786. Default: threads."),
     click.option("--progress/--no-progress", default=None, help="Show progress on stderr. Default: in a terminal."),
     click.option("--quiet", is_flag=True, help="No progress, no summary, no warnings."),
@@ -46,13 +48,15 @@ STORES = click.option(
     "storage_options",
     multiple=True,
     metavar="NAME=VALUE",
-    help="What URLs need, as fsspec or Polars names it. Repeat. Credentials are best left to the environment.",
+    help="Storage option for URLs, as named by fsspec or Polars. Repeatable. Prefer the environment for credentials.",
 )
 READING = _option_group(
-    click.option("--separator", metavar="CHAR", help="Of CSV, such as ';' or tab. Default: a comma; a tab in .tsv."),
-    click.option("--null-values", multiple=True, metavar="TEXT", help="What stands for missing in CSV. Repeat."),
-    click.option("--decimal", type=click.Choice([".", ","]), help="The decimal sign of CSV. Default: a point."),
-    click.option("--encoding", help="Of CSV, such as cp1252. Default: UTF-8."),
+    click.option(
+        "--separator", metavar="CHAR", help="Separator of CSV, such as ';' or tab. Default: a comma; a tab in .tsv."
+    ),
+    click.option("--null-values", multiple=True, metavar="TEXT", help="A text that means missing in CSV. Repeatable."),
+    click.option("--decimal", type=click.Choice([".", ","]), help="Decimal sign of CSV. Default: a point."),
+    click.option("--encoding", help="Encoding of CSV, such as cp1252. Default: UTF-8."),
 )
 LEARNING = _option_group(
     click.option("--trees", type=int, default=DEFAULTS.trees, show_default=True, help="Number of trees."),
@@ -61,61 +65,93 @@ LEARNING = _option_group(
         type=int,
         default=DEFAULTS.min_leaf,
         show_default=True,
-        help="Rows that every leaf holds at least.",
+        help="Minimum number of rows per leaf.",
     ),
     click.option(
-        "--max-rounds", type=int, default=DEFAULTS.max_rounds, show_default=True, help="Adversarial rounds at most."
+        "--max-rounds",
+        type=int,
+        default=DEFAULTS.max_rounds,
+        show_default=True,
+        help="Maximum number of adversarial rounds.",
     ),
     click.option(
-        "--tolerance", type=float, default=DEFAULTS.tolerance, show_default=True, help="Stop at 1/2 + this accuracy."
+        "--tolerance",
+        type=float,
+        default=DEFAULTS.tolerance,
+        show_default=True,
+        help="Stop at an accuracy of 1/2 + this.",
     ),
-    click.option("--max-features", type=int, help="Variables tried at a split. Default: root of their number."),
-    click.option("--rows-per-tree", type=int, help="Rows each tree is grown on. Default: a bootstrap of all."),
+    click.option(
+        "--max-features", type=int, help="Variables tried at a split. Default: the square root of their number."
+    ),
+    click.option("--rows-per-tree", type=int, help="Rows per tree. Default: a bootstrap of all rows."),
     click.option("--family", type=click.Choice(FAMILIES), default=DEFAULTS.family, show_default=True),
     click.option(
         "--support",
         type=click.Choice(SUPPORTS),
         default=DEFAULTS.support,
         show_default=True,
-        help="Whether floats may leave the range seen.",
+        help="Whether floats may leave the observed range.",
     ),
     click.option(
         "--dependence",
         type=click.Choice(DEPENDENCES),
         default=DEFAULTS.dependence,
         show_default=True,
-        help="Whether columns depend on each other inside leaves.",
+        help="Dependence between columns inside leaves.",
     ),
-    click.option("--key", "keys", multiple=True, metavar="NAME", help="An identifier: fresh values come out. Repeat."),
     click.option(
-        "--column", "columns", multiple=True, metavar="NAME=KIND", help="categorical, numeric or key. Repeat."
+        "--key",
+        "keys",
+        multiple=True,
+        metavar="NAME",
+        help="An identifier column: new values are generated. Repeatable.",
     ),
-    click.option("--bundle", "bundles", multiple=True, metavar="A,B", help="Columns modelled as one. Repeat."),
-    click.option("--no-bundles", is_flag=True, help="Model no columns as one. Default: they are found."),
+    click.option(
+        "--column",
+        "columns",
+        multiple=True,
+        metavar="NAME=KIND",
+        help="Kind of a column: categorical, numeric or key. Repeatable.",
+    ),
+    click.option("--bundle", "bundles", multiple=True, metavar="A,B", help="Columns to model as one. Repeatable."),
+    click.option("--no-bundles", is_flag=True, help="Model no columns as one. Default: they are detected."),
     click.option(
         "--rule",
         "rules",
         multiple=True,
         metavar="RULE",
-        help='How columns of a row belong together: "total == price * count", "start <= end", "home != away". Repeat.',
+        help='A rule between columns: "total == price * count", "start <= end", "home != away". Repeatable.',
     ),
-    click.option("--find-rules/--no-find-rules", default=True, help="Find rules in the data. Default: they are found."),
-    click.option("--strict-rules", is_flag=True, help="Fail if rows of IN break a --rule. Default: a warning."),
-    click.option("--allow-copies", is_flag=True, help="Learn from very few rows, which then come out as they are."),
+    click.option(
+        "--find-rules/--no-find-rules", default=True, help="Whether to detect rules in the data. Default: yes."
+    ),
+    click.option("--strict-rules", is_flag=True, help="Fail if rows of IN violate a --rule. Default: a warning."),
+    click.option("--allow-copies", is_flag=True, help="Accept fewer than 5 rows, which the result then reproduces."),
 )
 RELEASING = _option_group(
-    click.option("--release", is_flag=True, help="Learn under a release policy: no rare values, no copies."),
-    click.option("--subject", metavar="NAME", help="The column that names a person. Asks for a release."),
-    click.option("--max-rows-per-subject", type=int, metavar="N", help="Rows of one person that are learned at most."),
-    click.option("--min-level", type=int, metavar="N", help="People that a level must have in a release. Default: 10."),
+    click.option("--release", is_flag=True, help="Fit under a release policy: no rare values, no copies."),
+    click.option("--subject", metavar="NAME", help="The column that identifies a person. Implies --release."),
+    click.option(
+        "--max-rows-per-subject", type=int, metavar="N", help="Maximum number of rows per person used for training."
+    ),
+    click.option(
+        "--min-level", type=int, metavar="N", help="Minimum number of people per level in a release. Default: 10."
+    ),
     click.option("--clip-extremes", type=int, metavar="N", help="Clip to the N-th smallest and largest. Default: 10."),
-    click.option("--suppress", multiple=True, metavar="NAME", help="Make rare levels missing, not '(other)'. Repeat."),
-    click.option("--holdout", metavar="SHARE|PATH", help="Rows kept back from learning: 0.1, or a file of other rows."),
+    click.option(
+        "--suppress", multiple=True, metavar="NAME", help="Make rare levels missing instead of '(other)'. Repeatable."
+    ),
+    click.option(
+        "--holdout", metavar="SHARE|PATH", help="Rows excluded from training: a share such as 0.1, or a file."
+    ),
 )
 GATE = _option_group(
     click.option("--max-attack-auc", type=float, help="Publish only if no membership attack exceeds this AUC."),
     click.option("--max-c2st", type=float, help="Publish only if a detector does not exceed this AUC."),
-    click.option("--report", "page", metavar="FILE", help="Where the report goes that publishing depends on."),
+    click.option(
+        "--report", "page", metavar="FILE", help="File for the report that the decision to publish is based on."
+    ),
 )
 DRAWING = _option_group(
     click.option(
@@ -125,32 +161,32 @@ DRAWING = _option_group(
         help="A directory or URL for a data set of Parquet files; or one file, if it ends in .parquet, .csv, .csv.gz, "
         ".csv.zst, .arrow, .feather, .ndjson or .jsonl; or - for CSV on stdout.",
     ),
-    click.option("--given", multiple=True, metavar="COLUMN=VALUE", help="A condition, see below. Repeat."),
+    click.option("--given", multiple=True, metavar="COLUMN=VALUE", help="A condition, see below. Repeatable."),
     click.option("--given-json", metavar="JSON", help="A condition as JSON, see below."),
     click.option(
-        "--given-file", type=click.Path(), help="Parquet or CSV, one condition per row; N rows come out for each."
+        "--given-file", type=click.Path(), help="Parquet or CSV, one condition per row; N rows are drawn for each."
     ),
     click.option(
         "--on-impossible",
         type=click.Choice(get_args(OnImpossible)),
         default="raise",
         show_default=True,
-        help="What to do with a condition of probability zero.",
+        help="How to handle a condition of probability zero.",
     ),
     click.option(
         "--mode",
         type=click.Choice(get_args(WriteMode)),
         default="error",
         show_default=True,
-        help="If OUT is there already: refuse, replace it, or complete the same job.",
+        help="If OUT exists: raise an error, replace it, or complete the same job.",
     ),
     click.option("--rows-per-file", type=RowCount(), default=ROWS_PER_FILE, show_default=True),
     click.option(
         "--first-key",
         type=click.IntRange(min=0),
         metavar="N",
-        help="Rows that have identifiers already, of other jobs of this model.",
+        help="Number of identifiers already used by other jobs of this model.",
     ),
-    click.option("--portable", is_flag=True, help="Types that Spark, Delta and Iceberg can read."),
+    click.option("--portable", is_flag=True, help="Write types that Spark, Delta and Iceberg can read."),
 )
 SOURCES = click.argument("sources", metavar="IN...", nargs=-1, required=True)

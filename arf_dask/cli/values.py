@@ -22,7 +22,7 @@ MOST_ROWS = 10**18
 STDIN = "-"
 
 
-class RowCount(click.ParamType[int]):
+class RowCount(click.ParamType):  # type: ignore[type-arg] # older versions of click have no generic types
     """A number of rows: 1000000, 1_000_000, 1e6, 1.5M, 10k."""
 
     name = "rows"

@@ -13,6 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from arf_dask.schema.columns import NULL, Schema, Variable
+from arf_dask.stats.log_sums import run_starts
 from arf_dask.typing import Counts, Flags, Floats, Ints
 
 BINS = 16
@@ -55,15 +56,6 @@ def member_bins(variable: Variable) -> list[Ints]:
     return [level_index[np.argsort(variable.code_low)].astype(np.int32) for level_index in usable_levels]
 
 
-def run_starts(bins: Ints) -> Ints:
-    """Return the first code of every run of equal bins.
-
-    >>> run_starts(np.array([0, 0, 1, 2, 2], dtype=np.int32))
-    array([0, 2, 3], dtype=int32)
-    """
-    return np.flatnonzero(np.diff(bins, prepend=-1)).astype(np.int32)
-
-
 class IntervalPieces(NamedTuple):
     """The interval states of one variable, split by bins. One row per overlapping (interval state, bin).
 
@@ -84,7 +76,7 @@ def interval_pieces(variable: Variable, code_bin: Ints, edges: Floats) -> Interv
         code_bin: the bin of every code.
         edges: the values at the edges of the codes of its number line, including both ends.
     """
-    bin_starts = run_starts(code_bin)
+    bin_starts = run_starts(code_bin).astype(np.int32)
     states = np.flatnonzero(variable.interval)
     first_bins = np.searchsorted(bin_starts, variable.code_low[states], side="right") - 1
     last_bins = np.searchsorted(bin_starts, variable.code_high[states], side="right") - 1

@@ -12,12 +12,12 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from arf_dask.forest.dependence_bins import run_starts
 from arf_dask.forest.leaf_normals import BinMasses, bin_pieces
 from arf_dask.forest.smoothing import RowShares, box_rows, row_shares
 from arf_dask.forest.tables import LeafTables, VariableTables
 from arf_dask.inference.tree_batches import tree_batch
 from arf_dask.runtime.tasks import Threads
+from arf_dask.stats.log_sums import run_starts
 from arf_dask.typing import Counts, Flags, Floats, Ints
 
 LOOKUP_CELLS = 64_000_000  # use a lookup table up to this many positions times variables, a binary search above

@@ -29,7 +29,19 @@ from arf_dask.typing import Flags
 class Interval:
     """An interval of numbers, dates or durations from `low` to `high`; None means unbounded on that side.
 
-    `closed` tells which ends are included: "both" (as in the short form `(low, high)`), "left", "right" or "none".
+    Args:
+        low: The lower end; None for no lower bound.
+        high: The upper end; None for no upper bound.
+        closed: Which ends are included: "both" (as in the short form `(low, high)`), "left", "right" or "none".
+
+    Raises:
+        OptionError: If `closed` has another value.
+
+    Examples:
+        >>> import arf_dask, polars as pl
+        >>> model = arf_dask.fit(pl.DataFrame({"n": [i % 10 for i in range(200)]}), trees=5, seed=1)
+        >>> round(model.probability({"n": arf_dask.Interval(0, 5, closed="left")}), 2)
+        0.5
     """
 
     low: Any = None

@@ -18,6 +18,7 @@ from arf_dask.data.keys import fresh_keys
 from arf_dask.forest.smoothing import own_share, parent_share
 from arf_dask.forest.tables import LeafTables, VariableTables, parent_ranges
 from arf_dask.inference.bin_draws import (
+    LOOKUP_CELLS,
     Bins,
     BinSamplers,
     bin_samplers,
@@ -31,7 +32,6 @@ from arf_dask.stats.truncated_normal import draw
 from arf_dask.typing import Floats, Ints
 
 BLOCK_ROWS = 65_536
-LOOKUP_CELLS = 64_000_000  # use a lookup table up to this many positions times variables, a binary search above
 States = NDArray[np.unsignedinteger]
 _BUILDING = threading.Lock()
 

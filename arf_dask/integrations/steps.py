@@ -177,7 +177,7 @@ def publish_iceberg(
 
     Args:
         model: The directory or URL of a model.
-        table: The identifier of a table, such as "lake.twin"; it is created if it does not exist.
+        table: The identifier of a table, such as "lake.synthetic"; it is created if it does not exist.
         n: The number of rows.
         seed: The random seed, which makes runs repeatable.
         catalog: The name of a catalogue in pyiceberg's configuration (.pyiceberg.yaml or PYICEBERG_CATALOG__...).

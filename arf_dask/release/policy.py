@@ -34,8 +34,13 @@ class ReleasePolicy:
         shrinkage: The strength, in rows, with which every leaf is shrunk towards its parent; at least twice the number
             of levels of a column. Larger values reveal less about the rows of a leaf. Without a release it is 2.
 
-    >>> ReleasePolicy(min_leaf=10).loosened()
-    ['min_leaf=10 (default 20)']
+    Raises:
+        OptionError: If an argument is invalid.
+
+    Examples:
+        >>> import arf_dask
+        >>> arf_dask.ReleasePolicy(min_leaf=10).loosened()
+        ['min_leaf=10 (default 20)']
     """
 
     min_leaf: int = 20
@@ -103,6 +108,14 @@ class Limits:
         inference: The largest advantage in inferring any column of a member (lower end of its interval).
         shadows: The number of shadow models for the likelihood-ratio attack.
         page: The .html or .json file that the report is written to, whether or not the rows are published.
+
+    Raises:
+        OptionError: If a limit is not a number, or none is given.
+
+    Examples:
+        >>> import arf_dask
+        >>> arf_dask.Limits(membership_auc=0.55, c2st=0.7).bounds()["c2st"]
+        0.7
     """
 
     membership_auc: float | None = 0.6

@@ -22,12 +22,18 @@ class Rule:
     """A relation between the columns of a row.
 
     Attributes:
-        text: the rule as text; for formulas, orders and differences in the syntax of `rules=`.
+        text: The rule as text; for formulas, orders and differences in the syntax of `rules=`.
         kind: "formula", "order", "difference", "together" or "grid".
-        columns: the columns that the rule refers to.
-        share: share of the training rows in which the rule holds, among those in which it can be checked. Rules with a
-            share of 1 and declared rules hold in every synthetic row.
+        columns: The columns that the rule refers to.
+        share: The share of the training rows in which the rule holds, among those in which it can be checked. Rules
+            with a share of 1 and declared rules hold in every synthetic row.
         found: True if the rule was found in the data, False if it was declared.
+
+    Examples:
+        >>> import arf_dask, polars as pl
+        >>> data = pl.DataFrame({"a": [i * 37 % 113 for i in range(200)], "b": [i % 7 for i in range(200)]})
+        >>> print(arf_dask.fit(data.with_columns(c=pl.col("a") + pl.col("b")), trees=5, seed=1).rules[0])
+        c == a + b  (formula, found)
     """
 
     text: str

@@ -17,16 +17,23 @@ import polars as pl
 from arf_dask.data.axes import Axis
 from arf_dask.data.keys import KeyShape
 from arf_dask.rules.relations import Rule
-from arf_dask.runtime.display import TextInNotebooks
+from arf_dask.runtime.display import TextInNotebooks, count, printable
 from arf_dask.typing import Flags, Floats, Ints, Kind
 
 NULL, NAN, FIRST_LEVEL = 0, 1, 2
 SHOWN = 60  # maximum number of columns that a schema prints
 
 
-@dataclass(frozen=True, eq=False)
-class Column:
-    """One column of the user's frame."""
+@dataclass(frozen=True, eq=False, repr=False)
+class Column(TextInNotebooks):
+    """One column of the user's frame, as listed in `Schema.columns`.
+
+    Examples:
+        >>> import arf_dask, polars as pl
+        >>> model = arf_dask.fit(pl.DataFrame({"sex": ["f", "m", None, "m"] * 50}), trees=5, seed=1)
+        >>> model.schema.columns[0]
+        Column('sex', String, categorical, 2 levels, 50 nulls)
+    """
 
     name: str
     dtype: pl.DataType
@@ -40,6 +47,7 @@ class Column:
 
     @property
     def n_points(self) -> int:
+        """Number of levels or spikes."""
         return len(self.levels) if self.kind == "categorical" else len(self.points)
 
     @property
@@ -47,9 +55,16 @@ class Column:
         """Token of the numbers that are not spikes."""
         return FIRST_LEVEL + len(self.points)
 
+    def __repr__(self) -> str:
+        dtype = f"Enum of {count(self.n_points, 'level')}" if isinstance(self.dtype, pl.Enum) else str(self.dtype)
+        points = {"categorical": "level", "numeric": "spike"}.get(self.kind)
+        told = [] if points is None or not self.n_points else [count(self.n_points, points)]
+        told += [count(number, noun) for number, noun in ((self.nulls, "null"), (self.nans, "NaN")) if number]
+        return f"Column({', '.join([repr(self.name), dtype, self.kind, *told])})"
 
-@dataclass(frozen=True, eq=False)
-class Variable:
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Variable(TextInNotebooks):
     """One dimension of the forest: a column or a bundle of columns. Its arrays have one row per state."""
 
     columns: tuple[int, ...]  # indices into Schema.columns; a number line, if there is one, comes first
@@ -63,10 +78,12 @@ class Variable:
 
     @property
     def n_states(self) -> int:
+        """Number of states: points and intervals."""
         return len(self.interval)
 
     @property
     def n_codes(self) -> int:
+        """Number of codes that trees can split on."""
         return int(self.code_high.max()) + 1
 
     @property
@@ -90,6 +107,11 @@ class Variable:
         states[self.tokens[points, 0]] = points
         return states
 
+    def __repr__(self) -> str:
+        intervals = int(self.interval.sum())
+        told = [count(number, noun) for number, noun in ((self.n_states - intervals, "point"), (intervals, "interval"))]
+        return f"Variable(columns={self.columns}, {told[0]}, {told[1]}, {count(self.n_codes, 'code')})"
+
 
 class ColumnLocation(NamedTuple):
     """The variable that models a column, and the position of the column in it."""
@@ -100,7 +122,15 @@ class ColumnLocation(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Schema(TextInNotebooks):
-    """All columns of a table, and the variables that model them."""
+    """All columns of a table, and the variables that model them.
+
+    Examples:
+        >>> import arf_dask, polars as pl
+        >>> data = pl.DataFrame({"id": range(200), "kind": ["a", "b"] * 100, "code": ["x", "y"] * 100})
+        >>> schema = arf_dask.fit(data, keys=["id"], trees=5, seed=1).schema
+        >>> schema.names, schema.keys, schema.bundles
+        (['id', 'kind', 'code'], ['id'], [['kind', 'code']])
+    """
 
     columns: tuple[Column, ...]
     variables: tuple[Variable, ...]
@@ -112,14 +142,17 @@ class Schema(TextInNotebooks):
 
     @property
     def names(self) -> list[str]:
+        """Names of the columns, in order."""
         return [column.name for column in self.columns]
 
     @property
     def dtypes(self) -> dict[str, pl.DataType]:
+        """Dtypes of the columns, by name."""
         return {column.name: column.dtype for column in self.columns}
 
     @property
     def keys(self) -> list[str]:
+        """Names of the identifier columns."""
         return [column.name for column in self.columns if column.kind == "key"]
 
     @property
@@ -183,7 +216,7 @@ class Schema(TextInNotebooks):
         if self.gates:
             gate_names = [self.lead_column(self.variables[gate]).name for gate in self.gates]
             lines.append("missing or known is split on first: " + ", ".join(gate_names))
-        return "\n".join(lines)
+        return "\n".join(map(printable, lines))
 
 
 def number_keys(schema: Schema, first: int) -> Schema:

@@ -17,10 +17,10 @@ from numpy.typing import NDArray
 
 from arf_dask.data.stored_fields import parse_fields, require
 from arf_dask.forest.dependence import NO_DEPENDENCE, Dependence, Edge, count_bins, is_forest
-from arf_dask.forest.dependence_bins import run_starts
 from arf_dask.forest.tables import Entries, LeafTables, Round, first_entries, smallest_unsigned, variable_tables
 from arf_dask.forest.trees import LEAF, Tree
 from arf_dask.schema.columns import Column, Schema, Variable
+from arf_dask.stats.log_sums import run_starts
 from arf_dask.storage.fields import MODEL_JSON, level_values, parse_column
 from arf_dask.storage.schema_checks import check_schema
 from arf_dask.storage.validation import preorder_children

@@ -43,6 +43,16 @@ class Manifest(TextInNotebooks):
         columns: The dtypes of the columns, by name.
         job: Everything that determines the content of the files.
         release: The release policy of the model and what it did; None without one.
+
+    Examples:
+        >>> import tempfile, arf_dask, polars as pl
+        >>> model = arf_dask.fit(pl.DataFrame({"x": [i / 7 for i in range(200)]}), trees=5, seed=1)
+        >>> with tempfile.TemporaryDirectory() as directory:
+        ...     made = model.sample_parquet(f"{directory}/out", 1_000, rows_per_file=400, seed=2)
+        ...     made.verify()
+        ...     again = arf_dask.Manifest.read(f"{directory}/out")
+        ...     [part.rows for part in again.parts], again.scan().collect().height
+        ([400, 400, 200], 1000)
     """
 
     path: str
@@ -62,6 +72,7 @@ class Manifest(TextInNotebooks):
 
     @property
     def seed(self) -> int:
+        """The seed that the rows were drawn with."""
         return self.job.seed
 
     @property
@@ -105,6 +116,12 @@ class Manifest(TextInNotebooks):
         """Lazily scan all rows, in order and with the dtypes of the training data.
 
         Only files listed in the manifest are read; other files in the directory are ignored.
+
+        Returns:
+            A LazyFrame.
+
+        Raises:
+            OutputError: If the rows were written to a file of another format.
         """
         store = self._store()
         if not all(part.file.lower().endswith(".parquet") for part in self.parts):
@@ -143,7 +160,7 @@ class Manifest(TextInNotebooks):
             )
 
     def to_json(self) -> str:
-        """Return the manifest as JSON."""
+        """Return the manifest as a JSON string."""
         part_records = [part._asdict() for part in self.parts]
         job_fields = {"synthetic": True, "rows": self.rows, "bytes": self.bytes, "job": asdict(self.job)}
         release_fields = {} if self.release is None else {"release": {**self.release, "rows_redrawn": self.redrawn}}

@@ -12,11 +12,11 @@ from numpy.typing import NDArray
 from arf_dask.data.stored_fields import require
 from arf_dask.errors import OptionError
 from arf_dask.forest.dependence import count_bins
-from arf_dask.forest.dependence_bins import run_starts
 from arf_dask.forest.tables import LeafTables, VariableTables
 from arf_dask.forest.trees import LEAF, Tree
 from arf_dask.options import FAMILIES, SUPPORTS, Options
 from arf_dask.schema.columns import Variable
+from arf_dask.stats.log_sums import run_starts
 from arf_dask.storage.fields import MODEL_JSON
 from arf_dask.storage.schema_checks import BINS, check_schema
 from arf_dask.typing import Floats, Ints

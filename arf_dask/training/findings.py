@@ -26,7 +26,7 @@ def check_row_count(n_rows: int, options: Options) -> None:
     if n_rows < MIN_ROWS and not options.allow_copies:
         row_text = "1 row" if n_rows == 1 else f"{n_rows} rows"
         raise DataError(
-            f"the frame has only {row_text}: what comes out would be copies. Give at least {MIN_ROWS}, or say "
+            f"the frame has only {row_text}: sampled rows would be copies. Give at least {MIN_ROWS}, or pass "
             "allow_copies=True if that is what you want."
         )
 

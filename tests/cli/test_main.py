@@ -153,9 +153,9 @@ def test_several_files_are_one_table(files: Path, tmp_path: Path) -> None:
     several = [files / "csv" / "0.csv", files / "csv" / "1.csv"]
     told = run("fit", *several, "--model", tmp_path / "m", "--json", "--trees", 2)
     assert json.loads(told.stdout)["rows"] == 400
-    assert "taken for identifiers: 'id'" in json.loads(told.stdout)["warnings"][0]
+    assert "treated as identifiers: 'id'" in json.loads(told.stdout)["warnings"][0]
     loud = run("fit", *several, "--model", tmp_path / "m", "--trees", 2)
-    assert loud.stderr.startswith("warning: taken for identifiers: 'id'")
+    assert loud.stderr.startswith("warning: treated as identifiers: 'id'")
     assert run("fit", *several, "--model", tmp_path / "m", "--trees", 2, "--quiet").output == ""
 
 

@@ -1,4 +1,4 @@
-"""docs/architecture.md lists every module, and the order of the rooms is the same wherever it is written."""
+"""docs/architecture.md lists every module, and the order of imports is the same wherever it is written."""
 
 import ast
 import os
@@ -24,7 +24,7 @@ def order() -> list[str]:
 
 
 def order_text(indent: str) -> str:
-    """The order as it is written: modules outside of rooms are listed together, in lines that begin with rooms."""
+    """The order as it is written: top-level modules are listed together, in lines that begin with folders."""
     text = ""
     for name, following in pairwise([*order(), "end"]):
         alone = not (PACKAGE / name).is_dir() and not (PACKAGE / following).is_dir()
@@ -42,14 +42,14 @@ def summary(path: Path) -> str:
 
 
 def module_tables() -> str:
-    """A table of modules for every room, and one for the modules outside of rooms."""
+    """A table of modules for every folder, and one for the top-level modules."""
     text = ""
     for room in [name for name in order() if (PACKAGE / name).is_dir()]:
         rows = [f"| `{path.stem}` | {summary(path)} |" for path in sorted((PACKAGE / room).glob("[!_]*.py"))]
         purpose = summary(PACKAGE / room / "__init__.py")
         text += "\n".join([f"### {room}/", "", purpose, "", "| module | content |", "|---|---|", *rows, "", ""])
     rows = [f"| `{path.stem}` | {summary(path)} |" for path in sorted(PACKAGE.glob("[!_]*.py"))]
-    return text + "\n".join(["### Outside the rooms", "", "| module | content |", "|---|---|", *rows, "", ""])
+    return text + "\n".join(["### Top-level modules", "", "| module | content |", "|---|---|", *rows, "", ""])
 
 
 def test_architecture_lists_every_module() -> None:

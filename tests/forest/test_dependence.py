@@ -10,13 +10,14 @@ import pytest
 import arf_dask
 from arf_dask.data.parts import FramePart, PartGroup
 from arf_dask.forest.dependence import Dependence, Edge, is_forest
-from arf_dask.forest.dependence_bins import code_bins, member_bins, run_starts
+from arf_dask.forest.dependence_bins import code_bins, member_bins
 from arf_dask.forest.dependence_learning import MOST_RATIO, _fit_edge, screen_pairs
 from arf_dask.forest.leaf_fitting import fit_leaves
 from arf_dask.forest.leaf_sums import SumContext, merge_sums, sum_parts
 from arf_dask.forest.routing import routing_table
 from arf_dask.inference.tree_batches import tree_batch
 from arf_dask.schema.columns import Variable
+from arf_dask.stats.log_sums import run_starts
 from arf_dask.stats.spanning_tree import Link
 
 
