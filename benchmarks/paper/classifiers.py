@@ -27,7 +27,7 @@ class Task(NamedTuple):
 
 
 def learner(letter: str, several: bool, seed: int) -> Any:
-    """Return a new classifier with the paper's settings: depth 15 or 30, 50 or 100 hidden units, for 2 or more classes."""
+    """Return a classifier as in the paper: depth 15 and 50 hidden units, or 30 and 100 for several classes."""
     match letter:
         case "A":
             return AdaBoostClassifier(n_estimators=50, random_state=seed)

@@ -72,7 +72,9 @@ def start(description: str | None, sizes: Mapping[str, Size]) -> Experiment[Size
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     scale = parser.add_mutually_exclusive_group()
     scale.add_argument("--full", action="store_const", const="full", dest="scale", help="use the sizes of the paper")
-    scale.add_argument("--tiny", action="store_const", const="tiny", dest="scale", help="run in seconds, as the tests do")
+    scale.add_argument(
+        "--tiny", action="store_const", const="tiny", dest="scale", help="run in seconds, as the tests do"
+    )
     parser.add_argument("--data", type=Path, default=DEFAULT_DATA, help="directory of data sets (default: %(default)s)")
     parser.add_argument("--out", type=Path, help="directory for results (default: docs/, or build/paper/ with --tiny)")
     parser.add_argument("--seed", type=int, default=0)

@@ -1,4 +1,4 @@
-"""The style of all figures: Okabe and Ito's colours, which colour-blind readers can tell apart, and a marker per series."""
+"""The style of all figures: colours of Okabe and Ito, safe for colour-blind readers, and a marker per series."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """The pipeline of Xu et al. (the paper's Table 2): classifiers trained on synthetic rows, tested on real rows.
 
-Reads adult, census, covertype, credit and intrusion from --data, a directory: NAME_train.parquet and NAME_test.parquet, or
-NAME.parquet, which is split at random as in the paper. --data may also be one such file. Data sets that are not there are
-skipped. A generated stand-in is always measured.
+Reads adult, census, covertype, credit and intrusion from the directory --data: NAME_train.parquet and
+NAME_test.parquet, or NAME.parquet, which is split at random as in the paper. --data may also be one such file. Data sets
+that are not there are skipped. A generated stand-in is always measured.
 
 Run: `python benchmarks/paper/pipeline.py [--data DIR_OR_FILE] [--full | --tiny]`.
 """
@@ -44,7 +44,13 @@ TASKS = {
     "intrusion": Task("label", "AD", None),
 }
 # The paper's training and test rows, in thousands: the shares in which NAME.parquet is split.
-SPLITS = {"adult": (23, 10), "census": (200, 100), "covertype": (481, 100), "credit": (264, 20), "intrusion": (394, 100)}
+SPLITS = {
+    "adult": (23, 10),
+    "census": (200, 100),
+    "covertype": (481, 100),
+    "credit": (264, 20),
+    "intrusion": (394, 100),
+}
 STAND_IN = "pipeline_stand_in"
 OTHER_F1 = "F1 of the other class"
 SCORES = ("accuracy", "F1", OTHER_F1, "seconds", "processor seconds")

@@ -29,8 +29,8 @@ TWENTY: dict[str, tuple[float, ...]] = {
     "ad": (26.27, 48.47, 21.65, 16.52, 14.76, 21.80),
 }
 
-# Table 2: (accuracy, its standard error, F1, its standard error, seconds) of models on the data of Xu et al. Models that
-# did not finish within 24 hours are left out.
+# Table 2: (accuracy, its standard error, F1, its standard error, seconds) of models on the data of Xu et al. Models
+# that did not finish within 24 hours are left out.
 Score = tuple[float, float, float, float, float | None]
 PIPELINE: dict[str, dict[str, Score]] = {
     "adult": {
@@ -85,8 +85,8 @@ PIPELINE: dict[str, dict[str, Score]] = {
 }
 
 
-# The appendix says that F1 is that of the positive class. For these data sets it cannot be: with an accuracy of 0.828, an
-# F1 of 0.884 needs two thirds of the rows in the class, and a quarter of the rows of adult are ">50K".
+# The appendix says that F1 is that of the positive class. For these data sets it cannot be: with an accuracy of
+# 0.828, an F1 of 0.884 needs two thirds of the rows in the class, and a quarter of the rows of adult are ">50K".
 F1_OF_THE_OTHER_CLASS = ("adult", "census")
 
 

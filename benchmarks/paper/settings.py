@@ -1,7 +1,7 @@
 """The paper's settings and our defaults as options of `fit`, and the departures between the two.
 
-Departures are found by comparing the paper's values with the defaults of `fit`: when a default changes, the ablation and
-the captions follow.
+Departures are found by comparing the paper's values with the defaults of `fit`: when a default changes, the ablation
+and the captions follow.
 """
 
 from __future__ import annotations

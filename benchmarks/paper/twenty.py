@@ -1,9 +1,9 @@
 """The Twenty Datasets (the paper's Table 1): likelihood of binary tables, beside five circuits and the paper's FORDE.
 
-Reads the parts NAME.train, NAME.valid and NAME.test of each data set from --data or from its subdirectory NAME, as .data
-files (0 and 1, separated by commas or blanks, without header) or Parquet. NAME is the paper's name, or the name under
-which the data set is usually distributed, such as baudio for audio. Data sets that are not there are skipped. As in the
-paper, training and validation rows are combined.
+Reads the parts NAME.train, NAME.valid and NAME.test of each data set from --data or from its subdirectory NAME, as
+.data files (0 and 1, separated by commas or blanks, without header) or Parquet. NAME is the paper's name, or the name
+under which the data set is usually distributed, such as baudio for audio. Data sets that are not there are skipped. As
+in the paper, training and validation rows are combined.
 
 Run: `python benchmarks/paper/twenty.py --data DIR [--full | --tiny]`.
 """
