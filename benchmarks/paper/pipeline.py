@@ -1,8 +1,8 @@
 """The pipeline of Xu et al. (the paper's Table 2): classifiers trained on synthetic rows, tested on real rows.
 
 Reads adult, census, covertype, credit and intrusion from the directory --data: NAME_train.parquet and
-NAME_test.parquet, or NAME.parquet, which is split at random as in the paper. --data may also be one such file. Data sets
-that are not there are skipped. A generated stand-in is always measured.
+NAME_test.parquet, or NAME.parquet, which is split at random as in the paper. --data may also be one such file. Data
+sets that are not there are skipped. A generated stand-in is always measured.
 
 Run: `python benchmarks/paper/pipeline.py [--data DIR_OR_FILE] [--full | --tiny]`.
 """
