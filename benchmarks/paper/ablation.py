@@ -74,8 +74,8 @@ def trials(run: Experiment[Size]) -> Iterator[Trial]:
     small = min(2_000, most)
     yield Trial("two moons, NLL", two_moons(small, rng), two_moons(small, rng), 2, None, {"support": "open"})
     yield Trial("Toeplitz, NLL", toeplitz(small, rng), toeplitz(small, rng), 2, None, {"support": "open"})
-    missing = (with_missing(stand_in(small, rng), rng) for _ in range(2))
-    yield Trial("missing values, NLL", *missing, 2, None, {"support": "open"})
+    with_nulls = [with_missing(stand_in(small, rng), rng) for _ in range(2)]
+    yield Trial("missing values, NLL", with_nulls[0], with_nulls[1], 2, None, {"support": "open"})
     for name in ("nltcs", "plants", "dna"):
         if (parts := load(run.data, name, most)) is not None:
             yield Trial(f"{name}, NLL", *parts, 4, None, {})

@@ -14,6 +14,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import accuracy_score, f1_score
 from sklearn.neural_network import MLPClassifier
 from sklearn.tree import DecisionTreeClassifier
+from threadpoolctl import threadpool_limits
 
 Floats = NDArray[np.float32]
 
@@ -54,7 +55,10 @@ def mean_scores(train: pl.DataFrame, test: pl.DataFrame, task: Task, seed: int) 
 
 def one_learner(letter: str, features: list[Floats], known: Any, truth: Any, task: Task, seed: int) -> dict[str, float]:
     """Return the scores of one learner."""
-    with warnings.catch_warnings():
+    with (
+        warnings.catch_warnings(),
+        threadpool_limits(1),
+    ):  # more threads only wait for each other on matrices this small
         warnings.simplefilter("ignore", ConvergenceWarning)  # the number of steps is limited on purpose
         guess = learner(letter, task.positive is None, seed).fit(features[0], known).predict(features[1])
     scores = {"accuracy": float(accuracy_score(truth, guess))}

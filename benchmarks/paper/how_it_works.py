@@ -11,8 +11,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import polars as pl
 from experiment import Experiment, start
-from figures import BLUE, FAINT, INK, ORANGE, SURFACE, panels, plt, save_figure, scatter, series, without_ticks
+from figures import BLUE, FAINT, INK, ORANGE, SURFACE, panels, save_figure, scatter, series, without_ticks
 from leaf_boxes import LeafBoxes, leaf_boxes
+from matplotlib import pyplot as plt
 from matplotlib.collections import PatchCollection
 from matplotlib.patches import Rectangle
 from patterns import widened
@@ -95,7 +96,8 @@ def draw_rounds(examples: dict[str, Rounds]) -> Any:
         limits = [widened(example.real.to_series(side)) for side in (0, 1)]
         titles = ["real", *(f"synthetic, round {number}" for number in range(longest))]
         for panel, rows, title in zip(row, [example.real, *example.synthetic], titles, strict=False):
-            scatter(panel, *rows.get_columns(), BLUE if title == "real" else ORANGE, size=3.0)
+            color = BLUE if title == "real" else ORANGE
+            scatter(panel, rows.to_series(0), rows.to_series(1), color, size=3.0)
             panel.set(xlim=limits[0], ylim=limits[1], title=title)
             without_ticks(panel)
         row[0].set_ylabel(name)

@@ -177,8 +177,8 @@ def readable(table: pl.DataFrame) -> pl.DataFrame:
 def draw(table: pl.DataFrame) -> Any:
     """Draw accuracy and F1 of every model, one row of panels per data set."""
     names = table["data set"].unique(maintain_order=True).to_list()
-    most = table["data set"].value_counts()["count"].max()
-    figure, axes = panels(len(names), 2, width=4.6, height=1.0 + 0.3 * float(most), sharey="row")
+    most = max(table["data set"].value_counts()["count"].to_list())
+    figure, axes = panels(len(names), 2, width=4.6, height=1.0 + 0.3 * most, sharey="row")
     for row, name in zip(axes, names, strict=True):
         some = table.filter(pl.col("data set") == name)
         is_paper = some["model"].str.starts_with("paper: ")

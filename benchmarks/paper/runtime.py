@@ -144,7 +144,7 @@ def draw(table: pl.DataFrame) -> Any:
                 label = f"{setting}: exponent {exponent(line['at'], line[key]):.2f}"
                 series(panel, number, line["at"].to_numpy(), line[key].to_numpy(), None, label)
             ticks = some["at"].unique().sort().to_list()
-            last = float(some.filter(pl.col("at") == ticks[-1])[key].max() or 1.0)
+            last = some.filter(pl.col("at") == ticks[-1])[key].to_numpy().max()
             linear = [last * tick / ticks[-1] for tick in ticks]
             panel.plot(ticks, linear, color=INK, linestyle="--", linewidth=1, label="linear")
             panel.set(xscale="log", yscale="log", xlabel=along, title=f"{next(letters)}  {what}")

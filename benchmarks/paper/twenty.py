@@ -161,7 +161,13 @@ def draw(table: pl.DataFrame) -> Any:
         scores = pl.Series(values.row(by_predicate=pl.col("data set") == name)[1:])
         model_dots(panel, models, scores, None, [model in (*CIRCUITS, PAPERS_FORDE) for model in models])
         best = [i for i, score in enumerate(scores) if score == scores.min()]
-        ring = {"marker": "o", "markersize": 11, "markerfacecolor": "none", "color": INK, "linestyle": "none"}
+        ring: dict[str, Any] = {
+            "marker": "o",
+            "markersize": 11,
+            "markerfacecolor": "none",
+            "color": INK,
+            "linestyle": "none",
+        }
         panel.plot(scores[best], [len(models) - 1 - i for i in best], **ring)
         panel.set(title=name, xlabel="NLL, nats per test row")
         panel.xaxis.set_major_locator(MaxNLocator(5))
