@@ -60,11 +60,10 @@ def main() -> None:
         for repeat in range(run.size.repeats):
             for variant in variants(trial, run.size):
                 run.say(f"{trial.name}, repeat {repeat + 1} of {run.size.repeats}: without {variant.name}")
-                rows.append(
-                    {"experiment": trial.name, "without": variant.name, **score(trial, variant, run.seed + repeat)}
-                )
-    means = means_with_errors(pl.DataFrame(rows), ["experiment", "measure", "without"], ["score", "no density"])
-    table = with_gains(means)
+                key = {"experiment": trial.name, "repeat": repeat, "without": variant.name}
+                rows.append({**key, **score(trial, variant, run.seed + repeat)})
+    values = ["score", "gain", "no density"]
+    table = means_with_errors(with_gains(pl.DataFrame(rows)), ["experiment", "measure", "without"], values)
     run.write("ablation", table, readable(table), draw(table), ALT)
 
 
@@ -111,11 +110,11 @@ def score(trial: Trial, variant: Departure, seed: int) -> dict[str, object]:
     return {"measure": "accuracy", "score": scores["accuracy"], "no density": None}
 
 
-def with_gains(means: pl.DataFrame) -> pl.DataFrame:
-    """Add the gain of each departure: how much worse the score is without it."""
-    ours = pl.col("score").filter(pl.col("without") == OURS).first().over("experiment")
+def with_gains(rows: pl.DataFrame) -> pl.DataFrame:
+    """Add the gain of each departure: how much worse the score is without it, in the same repeat."""
+    ours = pl.col("score").filter(pl.col("without") == OURS).first().over("experiment", "repeat")
     sign = pl.when(pl.col("measure") == "NLL").then(1.0).otherwise(-1.0)
-    return means.with_columns((sign * (pl.col("score") - ours)).alias("gain"))
+    return rows.with_columns((sign * (pl.col("score") - ours)).alias("gain"))
 
 
 def ordered(table: pl.DataFrame) -> list[str]:
@@ -149,14 +148,14 @@ def signed(name: str) -> pl.Expr:
 
 
 def draw(table: pl.DataFrame) -> Any:
-    """Draw the gain of each departure with one standard error of the score, one panel per experiment."""
+    """Draw the gain of each departure with its standard error, one panel per experiment."""
     names, rows = table["experiment"].unique(maintain_order=True).to_list(), ordered(table)
     n_columns = min(4, len(names))
     figure, axes = panels(-(-len(names) // n_columns), n_columns, 3.0, 0.8 + 0.3 * len(rows), sharey=True)
     for panel, name in zip(axes.ravel(), names, strict=False):
         some = table.filter((pl.col("experiment") == name) & (pl.col("without") != OURS))
         places = [len(rows) - 1 - rows.index(variant) for variant in some["without"]]
-        errors = some["score SE"].fill_null(0.0)
+        errors = some["gain SE"].fill_null(0.0)
         panel.errorbar(some["gain"], places, xerr=errors, color=BLUE, marker="o", linestyle="none", capsize=3)
         panel.axvline(0, color=INK, linewidth=1)
         panel.set_yticks(range(len(rows) - 1, -1, -1), rows)
