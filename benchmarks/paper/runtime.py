@@ -116,15 +116,14 @@ def exponent(at: pl.Series, seconds: pl.Series) -> float:
 
 
 def readable(table: pl.DataFrame) -> pl.DataFrame:
-    """Format the table of the documentation: times, and the fitted exponents below each block."""
+    """Format the table of the documentation: times, and the exponents of processor time below each block."""
     blocks = []
     for (along, setting), block in table.group_by("along", "setting", maintain_order=True):
         texts = block.select(
             "along", "setting", pl.col("at", "rounds").cast(pl.String), *(fixed(pl.col(t), 3) for t in TIMES)
         )
-        slopes = {time: f"n^{exponent(block['at'], block[time]):.2f}" for time in TIMES}
-        if along == "columns":
-            slopes = {time: text.replace("n", "d") for time, text in slopes.items()}
+        base = "n" if along == "rows" else "d"
+        slopes = {t: f"{base}^{exponent(block['at'], block[t]):.2f}" if "processor" in t else "" for t in TIMES}
         last = pl.DataFrame([{"along": along, "setting": setting, "at": "exponent", "rounds": "", **slopes}])
         blocks.append(pl.concat([texts, last]))
     names = {"at": "rows or columns", "fit": "fit, s", "fit, processor": "fit, processor s"}
@@ -150,7 +149,7 @@ def draw(table: pl.DataFrame) -> Any:
             panel.set(xscale="log", yscale="log", xlabel=along, title=f"{next(letters)}  {what}")
             logarithmic(panel.xaxis, ticks)
             logarithmic(panel.yaxis)
-            panel.legend(loc="upper left" if along == "rows" else "lower right")
+            panel.legend(loc="upper left")
         axes[row, 0].set_ylabel("processor seconds")
     return figure
 
