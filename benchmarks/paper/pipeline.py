@@ -186,7 +186,8 @@ def draw(table: pl.DataFrame) -> Any:
         for panel, score in zip(row, ("accuracy", shown_f1(some)), strict=True):
             model_dots(panel, labels, some[score], some[f"{score} SE"], is_paper)
             panel.set(title=name, xlabel=f"{score}, mean of the classifiers")
-    model_legend(figure)
+    if table["model"].str.starts_with("paper: ").any():
+        model_legend(figure)
     return figure
 
 
