@@ -1,6 +1,6 @@
 """Images, the limit case (the paper's appendix on MNIST), on scikit-learn's digits: 8 x 8 pixels of 17 shades.
 
-python benchmarks/paper/digits.py [--full | --tiny]
+Run: `python benchmarks/paper/digits.py [--full | --tiny]`.
 """
 
 from __future__ import annotations
@@ -13,29 +13,30 @@ from classifiers import Task, mean_scores
 from experiment import means_with_errors, start, with_error
 from figures import panels, without_ticks
 from published import published_scores
-from settings import fit_model, our_options, paper_options
+from settings import fit_model, paper_options
 from sklearn.datasets import load_digits
 
 import arf_dask
 
 
 class Size(NamedTuple):
-    """Trials, trees, and rows at most that are learned from."""
+    """The number of trials and trees, and the maximum number of training rows."""
 
     trials: int
     trees: int
     rows: int | None
 
 
-SIZES = {"tiny": Size(1, 2, 150), "default": Size(3, 20, None), "full": Size(5, 20, None)}
+SIZES = {"tiny": Size(1, 2, 150), "default": Size(5, 20, None), "full": Size(5, 20, None)}
 SIDE, SHADES, TEST_SHARE = 8, 16, 3  # every third image is held out
 MIN_LEAF = 2
 TASK = Task("digit", "AD", None)  # AdaBoost and MLP, as in the paper
-PER_DIGIT = 2  # images of each digit in the picture
+PER_DIGIT = 2  # images of each digit in the figure
+ALT = "Real digits, and synthetic digits at the paper's settings and at our defaults, two of each class"
 
 
 def main() -> None:
-    """Draw digits, and train classifiers on them."""
+    """Draw synthetic digits, and train classifiers on them."""
     run = start(__doc__, SIZES)
     images = digits()
     held_out = pl.int_range(pl.len()) % TEST_SHARE == 0
@@ -54,20 +55,20 @@ def main() -> None:
     means = means_with_errors(pl.DataFrame(rows), ["model"], ["accuracy", "F1", "rounds", "discriminator"])
     paper = published_scores("mnist12").with_columns(pl.col("model").str.replace("paper", "paper, MNIST 12 x 12"))
     table = pl.concat([means, paper], how="diagonal_relaxed")
-    run.write("digits", table, readable(table), draw(shown))
+    run.write("digits", table, readable(table), draw(shown), ALT)
 
 
 def rounds(accuracies: pl.Series | None) -> dict[str, float | None]:
-    """How many rounds there were, and how well the last discriminator still told real from synthetic."""
+    """Return the number of rounds, and the accuracy of the last discriminator."""
     if accuracies is None:
         return {"rounds": None, "discriminator": None}
     return {"rounds": float(len(accuracies)), "discriminator": float(accuracies[-1])}
 
 
 def models(columns: int, trees: int) -> dict[str, dict[str, Any] | None]:
-    """The options of every model; None trains on the real images."""
+    """Return the options of every model; None stands for training on the real images."""
     paper = paper_options(columns, trees=trees, min_leaf=MIN_LEAF)
-    return {"oracle (real images)": None, "FORGE, the paper's settings": paper, "FORGE, our defaults": our_options()}
+    return {"oracle (real images)": None, "FORGE, paper's settings": paper, "FORGE, our defaults": {"trees": trees}}
 
 
 def digits() -> pl.DataFrame:
@@ -80,7 +81,7 @@ def digits() -> pl.DataFrame:
 
 
 def readable(table: pl.DataFrame) -> pl.DataFrame:
-    """The table of the documentation."""
+    """Format the table of the documentation."""
     return table.select(
         "model",
         with_error("accuracy", "accuracy SE", 3).alias("accuracy"),
@@ -91,7 +92,7 @@ def readable(table: pl.DataFrame) -> pl.DataFrame:
 
 
 def draw(shown: dict[str, pl.DataFrame]) -> Any:
-    """A block of images per model: a column for every digit."""
+    """Draw one block of images per model, with one column per digit."""
     figure, axes = panels(len(shown), 1, width=7.0, height=1.9)
     for panel, (name, frame) in zip(axes[:, 0], shown.items(), strict=True):
         panel.imshow(mosaic(frame), cmap="Greys", vmin=0, vmax=SHADES, interpolation="nearest")
@@ -101,7 +102,7 @@ def draw(shown: dict[str, pl.DataFrame]) -> Any:
 
 
 def mosaic(frame: pl.DataFrame) -> Any:
-    """The first images of every digit side by side; a digit that was not drawn often enough leaves its place empty."""
+    """Arrange the first images of every digit; the place of a digit that was not drawn often enough stays empty."""
     picture = np.zeros((PER_DIGIT * (SIDE + 1), 10 * (SIDE + 1)))
     for digit in range(10):
         some = frame.filter(pl.col(TASK.target) == str(digit)).drop(TASK.target).head(PER_DIGIT).to_numpy()

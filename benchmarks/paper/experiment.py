@@ -1,8 +1,8 @@
-"""What every experiment of the paper shares: its arguments, its progress, and where its results go.
+"""Shared parts of the paper's experiments: command-line arguments, progress, and output files.
 
-A script writes `NAME.csv`, `NAME.md` and `NAME.svg` to `docs/paper/` and puts the table and the picture between the
-marks `<!-- begin NAME -->` and `<!-- end NAME -->` of `docs/paper.md`, so that running it again is all that it takes to
-bring the page up to date. `--out DIR` takes another place for `docs/`.
+A script writes `NAME.csv`, `NAME.md` and `NAME.svg` to `docs/paper/`, and replaces the text between the marks
+`<!-- begin NAME -->` and `<!-- end NAME -->` of `docs/paper.md` by the table and the figure. Running a script again
+therefore brings the page up to date. `--out DIR` writes to another directory than `docs/`.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ Size = TypeVar("Size")
 
 @dataclass(frozen=True)
 class Experiment(Generic[Size]):
-    """One run of a script: how large, with which data, and where its results go."""
+    """One run of a script: its size, its data, and the directory for its results."""
 
     scale: str  # "tiny", "default" or "full"
     size: Size
@@ -46,39 +46,37 @@ class Experiment(Generic[Size]):
         """Report progress, with the seconds since the start."""
         print(f"[{time.perf_counter() - self.started:6.1f} s] {text}", file=sys.stderr, flush=True)
 
-    def write(self, name: str, rows: pl.DataFrame, shown: pl.DataFrame, figure: Any = None) -> None:
-        """Write a table (`rows` as CSV, `shown` as Markdown) and a figure, and bring docs/paper.md up to date."""
+    def write(self, name: str, rows: pl.DataFrame, shown: pl.DataFrame, figure: Any, alt: str) -> None:
+        """Write a table (`rows` as CSV, `shown` as Markdown) and a figure, and update docs/paper.md."""
         folder = self.out / "paper"
         folder.mkdir(parents=True, exist_ok=True)
         rows.write_csv(folder / f"{name}.csv")
         table = markdown(shown)
         (folder / f"{name}.md").write_text(table, encoding="utf-8")
-        parts = [table]
-        if figure is not None:
-            save_figure(figure, folder / f"{name}.svg")
-            parts.append(f"![{name}](paper/{name}.svg)\n")
-        replace_section(self.out / "paper.md", name, "\n".join([*parts, self.caption()]))
+        save_figure(figure, folder / f"{name}.svg")
+        replace_section(self.out / "paper.md", name, f"{table}\n![{alt}](paper/{name}.svg)\n\n{self.caption()}")
         print(f"\n{table}")
-        self.say(f"written: {folder / name}.*")
+        self.say(f"written: {folder / name}.csv, .md, .svg")
 
     def caption(self) -> str:
-        """How the results between two marks came about."""
+        """Return the size, seed, version, defaults and run time behind the results."""
         seconds, processor = time.perf_counter() - self.started, processor_seconds()
         return (
-            f"*{self.scale} size, seed {self.seed}, arf_dask {arf_dask.__version__}, "
-            f"our defaults `{shown_defaults()}`; "
-            f"{seconds:,.0f} s on the clock, {processor:,.0f} s of processor time.*\n"
+            f"*Size: {self.scale}. Seed: {self.seed}. arf_dask {arf_dask.__version__}, defaults `{shown_defaults()}`. "
+            f"Run time: {processor:,.0f} processor seconds ({seconds:,.0f} s elapsed).*\n"
         )
 
 
 def start(description: str | None, sizes: Mapping[str, Size]) -> Experiment[Size]:
-    """The run that the command line asks for; `sizes` has "tiny", "default" and "full"."""
+    """Parse the command line; `sizes` has the keys "tiny", "default" and "full"."""
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     scale = parser.add_mutually_exclusive_group()
-    scale.add_argument("--full", action="store_const", const="full", dest="scale", help="the sizes of the paper")
-    scale.add_argument("--tiny", action="store_const", const="tiny", dest="scale", help="seconds, to see that it runs")
-    parser.add_argument("--data", type=Path, default=DEFAULT_DATA, help="directory of data sets (%(default)s)")
-    parser.add_argument("--out", type=Path, help="directory for results (docs/; build/paper/ with --tiny)")
+    scale.add_argument("--full", action="store_const", const="full", dest="scale", help="use the sizes of the paper")
+    scale.add_argument(
+        "--tiny", action="store_const", const="tiny", dest="scale", help="run in seconds, as the tests do"
+    )
+    parser.add_argument("--data", type=Path, default=DEFAULT_DATA, help="directory of data sets (default: %(default)s)")
+    parser.add_argument("--out", type=Path, help="directory for results (default: docs/, or build/paper/ with --tiny)")
     parser.add_argument("--seed", type=int, default=0)
     asked = parser.parse_args()
     chosen = asked.scale if asked.scale is not None else "default"
@@ -87,20 +85,20 @@ def start(description: str | None, sizes: Mapping[str, Size]) -> Experiment[Size
 
 
 def likelihood(log_density: pl.Series | NDArray[np.float64]) -> dict[str, float]:
-    """The mean negative log-likelihood of the rows that have a density, and the share of those that have none."""
+    """Return the mean negative log-likelihood of rows with a positive density, and the share of rows without."""
     values = np.asarray(log_density, dtype=np.float64)
     possible = np.isfinite(values)
     return {"NLL": -float(values[possible].mean()), "no density": 1 - float(possible.mean())}
 
 
 def processor_seconds() -> float:
-    """Processor time of this process and of the children it has waited for."""
+    """Return the processor time of this process and of the children it has waited for."""
     spent = os.times()
     return spent.user + spent.system + spent.children_user + spent.children_system
 
 
 def replace_section(page: Path, name: str, text: str) -> None:
-    """Put `text` between the marks of `name` on a page; a page without them, or no page, is left alone."""
+    """Put `text` between the marks of `name` on a page; do nothing if the page or the marks do not exist."""
     begin, end = f"<!-- begin {name} -->\n", f"<!-- end {name} -->"
     if not page.exists():
         return
@@ -111,7 +109,7 @@ def replace_section(page: Path, name: str, text: str) -> None:
 
 
 def markdown(frame: pl.DataFrame) -> str:
-    """A frame of texts as a Markdown table; numbers to the right, null as an empty cell."""
+    """Render a frame as a Markdown table: numbers aligned right, nulls as empty cells."""
     cells = frame.select(pl.all().cast(pl.String).fill_null(""))
     marks = ["---:" if dtype.is_numeric() else "---" for dtype in frame.dtypes]
     lines = [cells.columns, marks, *cells.rows()]
@@ -119,7 +117,7 @@ def markdown(frame: pl.DataFrame) -> str:
 
 
 def with_error(mean: str, error: str, digits: int) -> pl.Expr:
-    """The text "mean ± error" of two columns, the error left out where it is null."""
+    """Format two columns as "mean ± error", without the error where it is null."""
     shown, spread = pl.col(mean).round(digits), pl.col(error).round(digits)
     return (
         pl.when(pl.col(error).is_null())
@@ -129,12 +127,12 @@ def with_error(mean: str, error: str, digits: int) -> pl.Expr:
 
 
 def fixed(values: pl.Expr, digits: int) -> pl.Expr:
-    """Numbers as text with so many decimals."""
+    """Format numbers as text with a fixed number of decimals."""
     return values.cast(pl.Decimal(18, digits)).cast(pl.String)
 
 
 def means_with_errors(rows: pl.DataFrame, keys: Sequence[str], values: Sequence[str]) -> pl.DataFrame:
-    """One row per value of `keys`: mean and standard error of every column of `values`, and the number of runs."""
+    """One row per combination of `keys`: mean and standard error of each column of `values`, and the number of runs."""
     errors = [(pl.col(v).std() / pl.len().sqrt()).alias(f"{v} SE") for v in values]
     summary = [*(pl.col(v).mean() for v in values), *errors, pl.len().alias("runs")]
     return rows.group_by(keys, maintain_order=True).agg(summary)

@@ -1,6 +1,6 @@
-"""The pictures of docs/how-it-works.md: rounds, leaves as boxes, a density as a surface, a condition as a slice.
+"""The figures of docs/how-it-works.md: rounds, leaves as boxes, a density as a surface, a condition as a slice.
 
-python benchmarks/paper/how_it_works.py [--full | --tiny]
+Run: `python benchmarks/paper/how_it_works.py [--full | --tiny]`.
 """
 
 from __future__ import annotations
@@ -11,8 +11,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import polars as pl
 from experiment import Experiment, start
-from figures import BLUE, FAINT, INK, ORANGE, SURFACE, panels, save_figure, scatter, without_ticks
+from figures import BLUE, FAINT, INK, ORANGE, SURFACE, panels, save_figure, scatter, series, without_ticks
 from leaf_boxes import LeafBoxes, leaf_boxes
+from matplotlib import pyplot as plt
 from matplotlib.collections import PatchCollection
 from matplotlib.patches import Rectangle
 from patterns import widened
@@ -23,7 +24,7 @@ import arf_dask
 
 
 class Size(NamedTuple):
-    """Rows of the example, trees, and points a side of the surface."""
+    """Rows of the examples, trees, and grid points per side of the surface."""
 
     rows: int
     trees: int
@@ -38,7 +39,7 @@ LEFT, RIGHT, BOTTOM, TOP = -1.5, 2.5, -1.1, 1.6
 
 
 def main() -> None:
-    """Draw the four pictures."""
+    """Draw the four figures."""
     run = start(__doc__, SIZES)
     moons = two_moons(run.size.rows, np.random.default_rng(run.seed)).select("x", "y")
     gaussian = toeplitz(run.size.rows, np.random.default_rng(run.seed))
@@ -58,7 +59,7 @@ def main() -> None:
 
 
 def generator(table: pl.DataFrame, trees: int, rounds: int, seed: int) -> arf_dask.Model:
-    """Alg. 1, stopped after so many rounds, and the leaf densities of the forest that is kept."""
+    """Run Alg. 1 for a number of rounds, and Alg. 2 on the forest that is kept."""
     options = paper_options(table.width, trees=trees, min_leaf=MIN_LEAF)
     forest = arf_dask.adversarial_forest(table, seed=seed, progress=False, **options, max_rounds=rounds)
     return arf_dask.forde(forest, table, progress=False)
@@ -67,85 +68,92 @@ def generator(table: pl.DataFrame, trees: int, rounds: int, seed: int) -> arf_da
 # ---------------------------------------------------------------- rounds
 
 
-class Stage(NamedTuple):
-    """Rows of the first two columns, and what is written above them."""
+class Rounds(NamedTuple):
+    """Adversarial training on one table: the first two columns of its rows, and the accuracies of all rounds."""
 
-    rows: pl.DataFrame
-    title: str
+    real: pl.DataFrame
+    synthetic: list[pl.DataFrame]  # what the discriminator of each of the first rounds was shown
+    accuracies: list[float]
 
 
-def rounds_of(table: pl.DataFrame, run: Experiment[Size]) -> list[Stage]:
-    """Real rows, the rows that the discriminator of each round was shown, and how well it told the two apart."""
+def rounds_of(table: pl.DataFrame, run: Experiment[Size]) -> Rounds:
+    """Repeat adversarial training, stopped after each round, to obtain the synthetic rows of the next round."""
     rng = np.random.default_rng(run.seed)
     shuffled = table.select(pl.Series(name, rng.permutation(table[name].to_numpy())) for name in table.columns)
-    last = generator(table, run.size.trees, MOST_ROUNDS, run.seed)
-    accuracies = last.rounds["accuracy"].to_list()[: 1 + SHOWN_ROUNDS]
+    accuracies = generator(table, run.size.trees, MOST_ROUNDS, run.seed).rounds["accuracy"].to_list()
     shown = [shuffled]
-    for rounds in range(len(accuracies) - 1):
+    for rounds in range(min(len(accuracies) - 1, SHOWN_ROUNDS)):
         model = generator(table, run.size.trees, rounds, run.seed)
         shown.append(arf_dask.forge(model, table.height, seed=run.seed, progress=False))
-    titles = [f"round {number}: accuracy {accuracy:.2f}" for number, accuracy in enumerate(accuracies)]
-    stages = map(Stage, [table, *shown], ["real", *titles])
-    return [Stage(rows.select(rows.columns[:2]), title) for rows, title in stages]
+    return Rounds(table.select(table.columns[:2]), [rows.select(rows.columns[:2]) for rows in shown], accuracies)
 
 
-def draw_rounds(examples: dict[str, list[Stage]]) -> Any:
-    """A row of panels per example; an example whose loop ends earlier has fewer."""
-    longest = max(len(stages) for stages in examples.values())
-    figure, axes = panels(len(examples), longest, width=2.7, height=2.7)
-    for row, (name, stages) in zip(axes, examples.items(), strict=True):
-        limits = [widened(stages[0].rows.to_series(side)) for side in (0, 1)]
-        for number, (panel, stage) in enumerate(zip(row, stages, strict=False)):
-            first, second = stage.rows.get_columns()
-            scatter(panel, first, second, BLUE if number == 0 else ORANGE)
-            panel.set(xlim=limits[0], ylim=limits[1], title=stage.title)
+def draw_rounds(examples: dict[str, Rounds]) -> Any:
+    """Draw one row of panels per example: real rows, synthetic rows of every round, and accuracy by round."""
+    longest = max(len(example.synthetic) for example in examples.values())
+    figure, axes = panels(len(examples), longest + 2, width=2.5, height=2.6)
+    for row, (name, example) in zip(axes, examples.items(), strict=True):
+        limits = [widened(example.real.to_series(side)) for side in (0, 1)]
+        titles = ["real", *(f"synthetic, round {number}" for number in range(longest))]
+        for panel, rows, title in zip(row, [example.real, *example.synthetic], titles, strict=False):
+            color = BLUE if title == "real" else ORANGE
+            scatter(panel, rows.to_series(0), rows.to_series(1), color, size=3.0)
+            panel.set(xlim=limits[0], ylim=limits[1], title=title)
             without_ticks(panel)
         row[0].set_ylabel(name)
-        for panel in row[len(stages) :]:
+        for panel in row[1 + len(example.synthetic) : -1]:
             panel.set_axis_off()
+        draw_accuracy(row[-1], example.accuracies)
     return figure
+
+
+def draw_accuracy(panel: Any, accuracies: list[float]) -> None:
+    """Draw the out-of-bag accuracy of the discriminators."""
+    series(panel, 1, range(len(accuracies)), np.array(accuracies), None, "")
+    panel.axhline(0.5, color=INK, linestyle="--", linewidth=1)
+    panel.set(ylim=(0.3, 1.0), title="accuracy by round", xlabel="round", xticks=range(len(accuracies)))
 
 
 # ---------------------------------------------------------------- leaves
 
 
 def draw_boxes(moons: pl.DataFrame, model: arf_dask.Model) -> Any:
-    """The leaves of one tree, darker the denser, and beside them those of two trees."""
-    figure, axes = panels(1, 2, width=4.6, height=3.6)
+    """Draw the leaves of one tree, shaded by density, and the outlines of the leaves of two trees."""
+    figure, axes = panels(1, 2, width=4.9, height=3.8)
     boxes = leaf_boxes(model, 0)
     patches = add_boxes(axes[0, 0], boxes, densities(boxes))
     scatter(axes[0, 0], moons["x"], moons["y"], INK, size=1.5)
     axes[0, 0].set_title(f"one tree: {len(boxes.coverage)} leaves")
-    figure.colorbar(patches, ax=axes[0, 0], label="share of rows per unit of area")
+    figure.colorbar(patches, ax=axes[0, 0], label="share of rows per unit of area", extend="max")
     for tree, color in enumerate((BLUE, ORANGE)):
         add_outlines(axes[0, 1], leaf_boxes(model, tree), color)
-    axes[0, 1].set_title("two trees: each cuts differently")
+    axes[0, 1].set_title("two trees: each splits elsewhere")
     for panel in axes[0]:
-        panel.set(xlim=(LEFT, RIGHT), ylim=(BOTTOM, TOP))
-        without_ticks(panel)
+        panel.set(xlim=(LEFT, RIGHT), ylim=(BOTTOM, TOP), xlabel="x", ylabel="y")
+        panel.grid(visible=False)
     return figure
 
 
 def corners(boxes: LeafBoxes) -> tuple[Any, Any]:
-    """Lower and upper corners inside the picture."""
+    """Return the lower and upper corners, clipped to the figure."""
     window = np.array([[LEFT, BOTTOM], [RIGHT, TOP]])
     return np.maximum(boxes.lower, window[0]), np.minimum(boxes.upper, window[1])
 
 
 def densities(boxes: LeafBoxes) -> Any:
-    """Share of the rows by area, inside the picture."""
+    """Return the share of rows per unit of area inside the figure."""
     lower, upper = corners(boxes)
     return boxes.coverage / np.maximum(upper - lower, 1e-9).prod(axis=1)
 
 
 def rectangles(boxes: LeafBoxes) -> list[Rectangle]:
-    """Every leaf as a rectangle."""
+    """Return one rectangle per leaf."""
     lower, upper = corners(boxes)
     return [Rectangle((x, y), w, h) for x, y, w, h in np.column_stack([lower, upper - lower])]
 
 
 def add_boxes(panel: Any, boxes: LeafBoxes, values: Any) -> Any:
-    """Filled rectangles."""
+    """Draw filled rectangles; the densest 5 % share the darkest colour."""
     filled = PatchCollection(rectangles(boxes), cmap="Blues", edgecolor=FAINT)
     filled.set_array(np.minimum(values, np.quantile(values, 0.95)))
     panel.add_collection(filled)
@@ -153,7 +161,7 @@ def add_boxes(panel: Any, boxes: LeafBoxes, values: Any) -> Any:
 
 
 def add_outlines(panel: Any, boxes: LeafBoxes, color: str) -> None:
-    """Empty rectangles."""
+    """Draw empty rectangles."""
     panel.add_collection(PatchCollection(rectangles(boxes), facecolor="none", edgecolor=color, linewidth=0.8))
 
 
@@ -161,27 +169,32 @@ def add_outlines(panel: Any, boxes: LeafBoxes, color: str) -> None:
 
 
 def surface(model: arf_dask.Model, grid: int) -> tuple[Any, Any, Any]:
-    """The density on a grid: x, y and q(x, y)."""
+    """Evaluate the density on a grid: x, y and q(x, y)."""
     x, y = np.linspace(LEFT, RIGHT, grid), np.linspace(BOTTOM, TOP, grid)
     points = pl.DataFrame({"x": np.tile(x, grid), "y": np.repeat(y, grid)})
     return x, y, np.exp(model.log_density(points).to_numpy()).reshape(grid, grid)
 
 
 def draw_density(model: arf_dask.Model, grid: int) -> Any:
-    """The density as a surface, with the places of the slices."""
-    figure, axes = panels(1, 1, width=6.0, height=4.0)
+    """Draw the density as a surface and seen from above, with the positions of the slices."""
+    figure = plt.figure(figsize=(10.0, 4.2), layout="constrained")
+    solid, flat = figure.add_subplot(1, 2, 1, projection="3d"), figure.add_subplot(1, 2, 2)
     x, y, values = surface(model, grid)
-    image = axes[0, 0].pcolormesh(x, y, values, cmap=SURFACE, shading="nearest", rasterized=True)
+    solid.plot_surface(*np.meshgrid(x, y), values, cmap=SURFACE, rcount=grid, ccount=grid, rasterized=True)
+    solid.view_init(elev=50, azim=-70)
+    solid.set(xlabel="x", ylabel="y", title="the density as a surface", zticks=[])
+    image = flat.pcolormesh(x, y, values, cmap=SURFACE, shading="nearest", rasterized=True)
     for value in SLICES:
-        axes[0, 0].axvline(value, color=INK, linewidth=1, linestyle="--")
-    figure.colorbar(image, ax=axes[0, 0], label="density q(x, y)")
-    axes[0, 0].set(xlabel="x", ylabel="y")
-    axes[0, 0].grid(visible=False)
+        flat.axvline(value, color=INK, linewidth=1, linestyle="--")
+        flat.text(value + 0.04, TOP - 0.08, f"x = {value:g}", color=INK, fontsize=10, va="top")
+    figure.colorbar(image, ax=flat, label="density q(x, y)")
+    flat.set(xlabel="x", ylabel="y", title="seen from above")
+    flat.grid(visible=False)
     return figure
 
 
 def draw_slices(model: arf_dask.Model, grid: int) -> Any:
-    """Conditional densities of y: the surface cut at a value of x, scaled to integrate to 1."""
+    """Draw conditional densities of y: the surface cut at a value of x, scaled to integrate to 1."""
     figure, axes = panels(1, len(SLICES), width=3.1, height=2.8, sharey=True)
     y = np.linspace(BOTTOM, TOP, 2 * grid)
     for panel, value in zip(axes[0], SLICES, strict=True):

@@ -1,6 +1,6 @@
-"""Visual patterns (the paper's Fig. 1): four simulated tables, real rows above and synthetic rows below.
+"""Visual patterns (the paper's Fig. 1): four simulated tables, real rows above, synthetic rows below.
 
-python benchmarks/paper/patterns.py [--full | --tiny]
+Run: `python benchmarks/paper/patterns.py [--full | --tiny]`.
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ import numpy as np
 import polars as pl
 from experiment import Experiment, fixed, likelihood, start
 from figures import PALETTE, panels, scatter, without_ticks
-from settings import fit_model, our_options, paper_options
+from settings import fit_model, paper_options
 from simulations import PATTERNS
 
 import arf_dask
 
 
 class Size(NamedTuple):
-    """How many rows are learned from, drawn, and held out for the likelihood, and by how many trees."""
+    """The number of training rows, synthetic rows, test rows and trees."""
 
     rows: int
     drawn: int
@@ -32,11 +32,12 @@ SIZES = {
     "full": Size(2_000, 1_000, 10_000, 20),
 }
 COLUMNS = 3
+ALT = "Four patterns in columns; rows show real data, synthetic data at the paper's settings, and at our defaults"
 CLASS_COLUMN = "class"
 
 
 def main() -> None:
-    """Fit, draw, measure and show every pattern."""
+    """Fit, sample, measure and plot every pattern."""
     run = start(__doc__, SIZES)
     rows, shown = [], {}
     for number, (name, simulate) in enumerate(PATTERNS.items()):
@@ -49,33 +50,34 @@ def main() -> None:
             rows.append({"pattern": name, "setting": setting, **row})
             shown[name].append(synthetic)
     table = pl.DataFrame(rows)
-    run.write("patterns", table, readable(table), draw(shown))
+    run.write("patterns", table, readable(table), draw(shown), ALT)
 
 
 def settings(trees: int) -> dict[str, dict[str, Any]]:
-    """The paper's options and ours."""
-    return {"paper": paper_options(COLUMNS, trees=trees, min_leaf=2), "ours": our_options(trees=trees)}
+    """Return the paper's settings and our defaults, with the support that gives every test row a density."""
+    paper = paper_options(COLUMNS, trees=trees, min_leaf=2)
+    return {"paper's settings": paper, "our defaults": {"trees": trees, "support": "open"}}
 
 
 def measure(
     train: pl.DataFrame, test: pl.DataFrame, options: dict[str, Any], run: Experiment[Size]
 ) -> tuple[dict[str, object], pl.DataFrame]:
-    """What one fit gives, and the rows drawn from it."""
+    """Return the scores of one fit, and the rows drawn from it."""
     model = fit_model(train, run.seed, options)
     synthetic = arf_dask.forge(model, run.size.drawn, seed=run.seed, progress=False)
     row = {
         "rounds": model.rounds.height,
         "accuracy": model.rounds["accuracy"][-1],
-        **likelihood(model.log_density(test)),
+        "NLL": likelihood(model.log_density(test))["NLL"],
         "stray": stray_share(train, synthetic),
     }
     return row, synthetic
 
 
 def stray_share(real: pl.DataFrame, synthetic: pl.DataFrame) -> float:
-    """The share of synthetic rows whose nearest real row is of another class.
+    """Return the share of synthetic rows whose nearest real row has another class.
 
-    It is what the paper calls stray samples: points that lie in the shape of a class that they do not have.
+    The paper calls them stray samples: points inside the shape of a class that is not theirs.
     """
     from scipy.spatial import KDTree
 
@@ -84,20 +86,19 @@ def stray_share(real: pl.DataFrame, synthetic: pl.DataFrame) -> float:
 
 
 def readable(table: pl.DataFrame) -> pl.DataFrame:
-    """The table of the documentation."""
+    """Format the table of the documentation."""
     return table.select(
         "pattern",
         "setting",
         "rounds",
         fixed(pl.col("accuracy"), 3).alias("last out-of-bag accuracy"),
         fixed(pl.col("NLL"), 3).alias("NLL, nats"),
-        pl.format("{} %", fixed(100 * pl.col("no density"), 2)).alias("test rows without density"),
         pl.format("{} %", fixed(100 * pl.col("stray"), 1)).alias("stray rows"),
     )
 
 
 def draw(shown: dict[str, list[pl.DataFrame]]) -> Any:
-    """A column per pattern: real rows, synthetic ones at the paper's settings, and at ours."""
+    """Draw one column per pattern: real rows, and synthetic rows at the paper's settings and at our defaults."""
     titles = ("real", "synthetic, the paper's settings", "synthetic, our defaults")
     figure, axes = panels(len(titles), len(shown), width=2.7, height=2.7)
     for column, (name, frames) in enumerate(shown.items()):
@@ -115,7 +116,7 @@ def draw(shown: dict[str, list[pl.DataFrame]]) -> Any:
 
 
 def widened(values: pl.Series) -> tuple[float, float]:
-    """The range of the real rows and a little more, so that a stray row beyond it is seen."""
+    """Return the range of the values with a margin of 10 % on either side."""
     low, high = values.to_numpy().min(), values.to_numpy().max()
     return low - 0.1 * (high - low), high + 0.1 * (high - low)
 

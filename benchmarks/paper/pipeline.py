@@ -1,9 +1,10 @@
-"""The pipeline of Xu et al. (the paper's Table 2): classifiers trained on synthetic rows, tested on real ones.
+"""The pipeline of Xu et al. (the paper's Table 2): classifiers trained on synthetic rows, tested on real rows.
 
-Reads NAME_train.parquet and NAME_test.parquet from --data for adult, census, covertype, credit and intrusion, those
-that are there. A generated stand-in, which says so, is measured in any case.
+Reads adult, census, covertype, credit and intrusion from the directory --data: NAME_train.parquet and
+NAME_test.parquet, or NAME.parquet, which is split at random as in the paper. --data may also be one such file. Data
+sets that are not there are skipped. A generated stand-in is always measured.
 
-Run: `python benchmarks/paper/pipeline.py [--data DIR] [--full | --tiny]`.
+Run: `python benchmarks/paper/pipeline.py [--data DIR_OR_FILE] [--full | --tiny]`.
 """
 
 from __future__ import annotations
@@ -17,16 +18,16 @@ import numpy as np
 import polars as pl
 from classifiers import Task, mean_scores
 from experiment import Experiment, fixed, means_with_errors, start, with_error
-from figures import MARKERS, PALETTE, panels
+from figures import model_dots, model_legend, panels
 from published import published_scores
-from settings import fit_model, our_options, paper_options
+from settings import fit_model, paper_options
 from simulations import stand_in
 
 import arf_dask
 
 
 class Size(NamedTuple):
-    """Trials, and rows at most of the training and the test set (None: all)."""
+    """The number of trials, and the maximum number of training and of test rows (None: all)."""
 
     trials: int
     train: int | None
@@ -34,7 +35,7 @@ class Size(NamedTuple):
 
 
 SIZES = {"tiny": Size(2, 300, 200), "default": Size(5, 10_000, 10_000), "full": Size(5, None, None)}
-TREES, MIN_LEAF = 10, 5  # the paper's, for this experiment
+TREES, MIN_LEAF = 10, 5  # the paper's values for this experiment
 TASKS = {
     "adult": Task("income", "ABCD", ">50K"),
     "census": Task("income", "ABD", "50000+."),
@@ -42,12 +43,22 @@ TASKS = {
     "credit": Task("Class", "ABD", "1"),
     "intrusion": Task("label", "AD", None),
 }
+# The paper's training and test rows, in thousands: the shares in which NAME.parquet is split.
+SPLITS = {
+    "adult": (23, 10),
+    "census": (200, 100),
+    "covertype": (481, 100),
+    "credit": (264, 20),
+    "intrusion": (394, 100),
+}
 STAND_IN = "pipeline_stand_in"
-SCORES = ("accuracy", "F1", "F1 of the other class", "seconds", "processor seconds")
+OTHER_F1 = "F1 of the other class"
+SCORES = ("accuracy", "F1", OTHER_F1, "seconds", "processor seconds")
+ALT = "Accuracy and F1 of classifiers trained on real and on synthetic rows, with standard errors"
 
 
 class Dataset(NamedTuple):
-    """A table to learn from, one to test on, and what is predicted."""
+    """Training rows, test rows, and the prediction task."""
 
     train: pl.DataFrame
     test: pl.DataFrame
@@ -58,17 +69,20 @@ def main() -> None:
     """Measure the stand-in, and the data sets that are there."""
     run = start(__doc__, SIZES)
     table = measure(run, {"stand-in (generated)": generated(run)})
-    run.write(STAND_IN, table, readable(table))
+    run.write(STAND_IN, table, readable(table), draw(table), ALT)
     found = dict(from_files(run.data, run.size, run.seed))
     if not found:
-        run.say(f"no NAME_train.parquet and NAME_test.parquet of {', '.join(TASKS)} in {run.data}: the stand-in only")
+        run.say(
+            f"{run.data}: no NAME_train.parquet and NAME_test.parquet, nor NAME.parquet, of {', '.join(TASKS)}. "
+            "Measured the generated stand-in only."
+        )
         return
     table = measure(run, found)
-    run.write("pipeline", table, readable(table), draw(table))
+    run.write("pipeline", table, readable(table), draw(table), ALT)
 
 
 def measure(run: Experiment[Size], datasets: dict[str, Dataset]) -> pl.DataFrame:
-    """One row per data set and model: mean scores and their standard errors over the trials, the paper's below."""
+    """One row per (data set, model): mean scores and standard errors over the trials, then the paper's scores."""
     tables = []
     for name, data in datasets.items():
         rows = []
@@ -82,13 +96,13 @@ def measure(run: Experiment[Size], datasets: dict[str, Dataset]) -> pl.DataFrame
 
 
 def models(data: Dataset) -> dict[str, dict[str, Any] | None]:
-    """The options of every model; None trains on the real rows."""
+    """Return the options of every model; None stands for training on the real rows."""
     paper = paper_options(data.train.width, trees=TREES, min_leaf=MIN_LEAF)
-    return {"oracle (real rows)": None, "FORGE, the paper's settings": paper, "FORGE, our defaults": our_options()}
+    return {"oracle (real rows)": None, "FORGE, paper's settings": paper, "FORGE, our defaults": {}}
 
 
 def one_trial(model: str, options: dict[str, Any] | None, data: Dataset, seed: int) -> dict[str, object]:
-    """Draw as many rows as were fitted, train on them, test on real ones."""
+    """Draw as many rows as there are training rows, train classifiers on them, and test these on real rows."""
     started, spent = time.perf_counter(), time.process_time()
     rows = data.train
     if options is not None:
@@ -100,56 +114,87 @@ def one_trial(model: str, options: dict[str, Any] | None, data: Dataset, seed: i
 
 
 def generated(run: Experiment[Size]) -> Dataset:
-    """A table made up for machines without the real ones."""
+    """Generate a table for machines without the paper's data sets."""
     rng = np.random.default_rng(run.seed)
-    train, test = (stand_in(rows or 20_000, rng) for rows in (run.size.train, run.size.test))
+    train, test = (stand_in(20_000 if rows is None else rows, rng) for rows in (run.size.train, run.size.test))
     return Dataset(train, test, Task("income", "ABCD", ">50K"))
 
 
 def from_files(data: Path, size: Size, seed: int) -> Iterator[tuple[str, Dataset]]:
-    """The data sets of the paper that are there; the last column is the target where it has another name."""
+    """Yield the data sets that are there; the target is the last column unless it has its usual name."""
     for name, task in TASKS.items():
-        files = [data / f"{name}_{part}.parquet" for part in ("train", "test")]
-        if not all(file.exists() for file in files):
+        if (parts := read_parts(data, name, seed)) is None:
             continue
-        train, test = (at_most(pl.read_parquet(f), n, seed) for f, n in zip(files, size[1:], strict=True))
+        train, test = (at_most(part, n, seed) for part, n in zip(parts, (size.train, size.test), strict=True))
         target = task.target if task.target in train.columns else train.columns[-1]
         yield name, Dataset(text_target(train, target), text_target(test, target), task._replace(target=target))
 
 
+def read_parts(data: Path, name: str, seed: int) -> tuple[pl.DataFrame, pl.DataFrame] | None:
+    """Read training and test rows from two files or from one; None if there are no such files.
+
+    A path to one file names its data set by its own name: adult.parquet, or adult_train.parquet with its neighbour.
+    """
+    folder = data
+    if data.is_file():
+        if data.stem.removesuffix("_train").removesuffix("_test") != name:
+            return None
+        folder = data.parent
+    train, test, whole = (folder / f"{name}{ending}.parquet" for ending in ("_train", "_test", ""))
+    if train.exists() and test.exists() and data != whole:
+        return pl.read_parquet(train), pl.read_parquet(test)
+    return split(pl.read_parquet(whole), name, seed) if whole.exists() else None
+
+
+def split(frame: pl.DataFrame, name: str, seed: int) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Split rows at random in the paper's shares."""
+    n_train, n_test = SPLITS[name]
+    shuffled = frame.sample(fraction=1.0, shuffle=True, seed=seed)
+    first = round(frame.height * n_train / (n_train + n_test))
+    return shuffled[:first], shuffled[first:]
+
+
 def at_most(frame: pl.DataFrame, rows: int | None, seed: int) -> pl.DataFrame:
-    """So many rows at random, or all."""
+    """Return a random sample of the rows, or all rows if there are not more."""
     return frame if rows is None or rows >= frame.height else frame.sample(rows, seed=seed, shuffle=True)
 
 
 def text_target(frame: pl.DataFrame, target: str) -> pl.DataFrame:
-    """The target as text without blanks around it: a class, whatever its type."""
+    """Convert the target to text without surrounding blanks, so that it is a class whatever its type."""
     return frame.with_columns(pl.col(target).cast(pl.String).str.strip_chars())
 
 
 def readable(table: pl.DataFrame) -> pl.DataFrame:
-    """The table of the documentation."""
-    shown = ["data set", "model"]
+    """Format the table of the documentation."""
     scores = [name for name in SCORES if name in table.columns]
-    texts = [with_error(name, f"{name} SE", 3) for name in scores if not name.endswith("seconds")]
-    times = [fixed(pl.col(name), 1) for name in scores if name.endswith("seconds")]
-    names = [*(s for s in scores if not s.endswith("seconds")), *(s for s in scores if s.endswith("seconds"))]
-    return table.select(*shown, *(text.alias(name) for text, name in zip([*texts, *times], names, strict=True)))
+    texts = [
+        (fixed(pl.col(name), 1) if name.endswith("seconds") else with_error(name, f"{name} SE", 3)).alias(name)
+        for name in scores
+    ]
+    return table.select("data set", "model", *texts)
 
 
 def draw(table: pl.DataFrame) -> Any:
-    """A panel per data set: accuracy of every model, ours and the paper's, with standard errors."""
+    """Draw accuracy and F1 of every model, one row of panels per data set."""
     names = table["data set"].unique(maintain_order=True).to_list()
-    figure, axes = panels(len(names), 1, width=7.5, height=3.6)
-    for panel, name in zip(axes[:, 0], names, strict=True):
-        some = table.filter(pl.col("data set") == name).reverse()
-        for number, published in enumerate((False, True)):
-            mine = some.with_row_index("place").filter(pl.col("model").str.starts_with("paper: ") == published)
-            look = {"color": PALETTE[number], "marker": MARKERS[number], "linestyle": "none", "capsize": 3}
-            panel.errorbar(mine["accuracy"], mine["place"], xerr=mine["accuracy SE"], **look)
-        panel.set_yticks(range(some.height), some["model"].to_list())
-        panel.set(title=name, xlabel="test accuracy, mean of the classifiers ± standard error")
+    most = max(table["data set"].value_counts()["count"].to_list())
+    figure, axes = panels(len(names), 2, width=4.6, height=1.0 + 0.3 * most, sharey="row")
+    for row, name in zip(axes, names, strict=True):
+        some = table.filter(pl.col("data set") == name)
+        is_paper = some["model"].str.starts_with("paper: ")
+        labels = some["model"].to_list()
+        for panel, score in zip(row, ("accuracy", shown_f1(some)), strict=True):
+            model_dots(panel, labels, some[score], some[f"{score} SE"], is_paper)
+            panel.set(title=name, xlabel=f"{score}, mean of the classifiers")
+    if table["model"].str.starts_with("paper: ").any():
+        model_legend(figure)
     return figure
+
+
+def shown_f1(some: pl.DataFrame) -> str:
+    """Return the F1 that the paper's figures for a data set agree with; without any, that of the positive class."""
+    theirs = some.filter(pl.col("model").str.starts_with("paper: "))
+    return OTHER_F1 if OTHER_F1 in theirs.columns and theirs[OTHER_F1].is_not_null().any() else "F1"
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The figures that the paper gives, for comparison (Watson, Blesch, Kapar and Wright, AISTATS 2023)."""
+"""The paper's own figures, for comparison (Watson, Blesch, Kapar and Wright, AISTATS 2023)."""
 
 from __future__ import annotations
 
@@ -29,7 +29,8 @@ TWENTY: dict[str, tuple[float, ...]] = {
     "ad": (26.27, 48.47, 21.65, 16.52, 14.76, 21.80),
 }
 
-# Table 2: (accuracy, its standard error, F1, its standard error, seconds) of models on the data of Xu et al.
+# Table 2: (accuracy, its standard error, F1, its standard error, seconds) of models on the data of Xu et al. Models
+# that did not finish within 24 hours are left out.
 Score = tuple[float, float, float, float, float | None]
 PIPELINE: dict[str, dict[str, Score]] = {
     "adult": {
@@ -84,13 +85,13 @@ PIPELINE: dict[str, dict[str, Score]] = {
 }
 
 
-# Where the F1 of the table cannot be that of the positive class, as the appendix says: with an accuracy of 0.828, an F1
-# of 0.884 needs two thirds of the rows in that class, and a quarter of adult earns more than 50K.
+# The appendix says that F1 is that of the positive class. For these data sets it cannot be: with an accuracy of
+# 0.828, an F1 of 0.884 needs two thirds of the rows in the class, and a quarter of the rows of adult are ">50K".
 F1_OF_THE_OTHER_CLASS = ("adult", "census")
 
 
 def published_scores(dataset: str) -> pl.DataFrame:
-    """One row per model of the paper's Table 2, or of its table on MNIST: scores, standard errors and time."""
+    """One row per model of the paper's Table 2 or its table on MNIST: scores, standard errors and seconds."""
     names = ("accuracy", "accuracy SE", "F1", "F1 SE", "seconds")
     scores = PIPELINE.get(dataset, {})
     rows = [{"model": f"paper: {model}", **dict(zip(names, score, strict=True))} for model, score in scores.items()]

@@ -86,7 +86,7 @@ def toeplitz_target(points: pl.DataFrame, informative: float, rng: np.random.Gen
 
 
 def stand_in(n: int, rng: np.random.Generator) -> pl.DataFrame:
-    """A generated table in the manner of a census: numbers, spikes, levels, a function, and a binary target."""
+    """Generate a census-like table: numbers, spikes, categories, a function of a column, and a binary target."""
     age = np.clip(rng.gamma(6.0, 6.5, n), 17, 90).round().astype(np.int64)
     schooling = np.clip(rng.normal(10 + 0.02 * age, 2.5), 1, 16).round().astype(np.int64)
     degree = np.array(["none", "school", "college", "master"])[np.searchsorted([8, 12, 15], schooling)]
@@ -100,6 +100,13 @@ def stand_in(n: int, rng: np.random.Generator) -> pl.DataFrame:
         {"age": age, "schooling": schooling, "degree": degree, "married": married, "hours": hours, "sector": sector}
         | {"gain": gain, "income": np.where(rich, ">50K", "<=50K")}
     )
+
+
+def with_missing(table: pl.DataFrame, rng: np.random.Generator) -> pl.DataFrame:
+    """Remove hours and gain together, in most rows of one sector and in few rows of the others."""
+    chance = np.where((table["sector"] == "self").to_numpy(), 0.9, 0.05)
+    blank = pl.Series(rng.uniform(size=table.height) < chance)
+    return table.with_columns(pl.when(~blank).then(pl.col("hours", "gain")))
 
 
 def _banana(n: int, side: float, rng: np.random.Generator) -> Floats:

@@ -1,8 +1,9 @@
 """Toeplitz Gaussian (the paper's Fig. 2): likelihood against sample size (A) and against sparsity (B).
 
-FORDE at the paper's settings and at ours, piecewise-constant densities on adversarial leaves and on the leaves of a
-forest that predicts a target, and the truth. Rows beyond the range seen have no density under the piecewise-constant
-estimators and are left out of their means, in their favour.
+Compares FORDE at the paper's settings and at our defaults with piecewise-constant densities on the leaves of an
+adversarial forest (unsupervised) and of a forest that predicts a target (supervised), and with the true density. Test
+rows outside the range of the training rows have no density under the piecewise-constant estimators and are excluded
+from their means, which favours them.
 
 Run: `python benchmarks/paper/toeplitz.py [--full | --tiny]`.
 """
@@ -17,7 +18,7 @@ from experiment import Experiment, fixed, likelihood, means_with_errors, start, 
 from figures import INK, logarithmic, panels, series
 from numpy.typing import NDArray
 from scipy.stats import multivariate_normal
-from settings import fit_model, our_options, paper_options
+from settings import fit_model, paper_options
 from simulations import DIMENSIONS, toeplitz, toeplitz_covariance, toeplitz_target
 from supervised import log_densities
 
@@ -25,7 +26,7 @@ Floats = NDArray[np.float64]
 
 
 class Size(NamedTuple):
-    """Training rows of panel A, shares of informative columns of panel B, and how often and how exactly."""
+    """Training rows of panel A, shares of informative columns of panel B, replicates, trees, and test rows."""
 
     rows: tuple[int, ...]
     informative: tuple[float, ...]
@@ -36,11 +37,12 @@ class Size(NamedTuple):
 
 SIZES = {
     "tiny": Size((100, 200), (0.2, 0.5, 0.8), 2, 5, 100),
-    "default": Size((500, 1_000, 2_000), (0.1, 0.3, 0.5, 0.7, 0.9), 4, 100),
+    "default": Size((500, 1_000, 2_000), (0.1, 0.3, 0.5, 0.7, 0.9), 20, 100),
     "full": Size((500, 1_000, 2_000, 4_000, 8_000), (0.1, 0.3, 0.5, 0.7, 0.9), 20, 100),
 }
 BALANCED, ROWS_OF_B = 0.5, 2_000  # the paper's fixed values
 MIN_LEAF = 2
+ALT = "Negative log-likelihood of five methods against the number of training rows and the share of informative columns"
 TRUTH, PAPER, OURS = "truth", "FORDE, the paper's settings", "FORDE, our defaults"
 UNSUPERVISED, SUPERVISED = "piecewise constant, unsupervised", "piecewise constant, supervised"
 METHODS = (PAPER, OURS, UNSUPERVISED, SUPERVISED)
@@ -59,20 +61,20 @@ def main() -> None:
     first = means.filter(pl.col("informative") == BALANCED).select(pl.lit("A").alias("panel"), pl.all())
     second = means.filter(pl.col("rows") == rows_of_b(run.size)).select(pl.lit("B").alias("panel"), pl.all())
     table = pl.concat([first, second])
-    run.write("toeplitz", table, readable(table), draw(table))
+    run.write("toeplitz", table, readable(table), draw(table), ALT)
 
 
 def rows_of_b(size: Size) -> int:
-    """The sample size of panel B: the paper's, or the largest there is."""
+    """Return the sample size of panel B: 2,000 as in the paper, or the largest if there is no such size."""
     return ROWS_OF_B if ROWS_OF_B in size.rows else max(size.rows)
 
 
 def one_sample(
     run: Experiment[Size], replicate: int, n_rows: int, shares: tuple[float, ...]
 ) -> list[dict[str, object]]:
-    """The likelihood of every method for one sample, with a target for every share of informative columns.
+    """Return the likelihood of every method on one sample, with one target per share of informative columns.
 
-    Only the supervised method sees the target: the others are fitted once.
+    Only the supervised method depends on the target: the other methods are fitted once.
     """
     rng = np.random.default_rng([run.seed, replicate, n_rows])
     train, test = toeplitz(n_rows, rng), toeplitz(run.size.test, rng)
@@ -90,31 +92,31 @@ def one_sample(
 
 
 def unsupervised(trees: int) -> dict[str, dict[str, Any]]:
-    """The options of the methods that see no target."""
+    """Return the options of the methods that do not use the target."""
     paper = paper_options(DIMENSIONS, trees=trees, min_leaf=MIN_LEAF)
-    ours = our_options(trees=trees, support="open")
+    ours = {"trees": trees, "support": "open"}
     return {PAPER: paper, OURS: ours, UNSUPERVISED: {**paper, "family": "uniform"}}
 
 
 def true_log_density(points: Floats) -> Floats:
-    """The log-density that the rows were drawn from."""
+    """Return the log-density of the distribution that the rows were drawn from."""
     return np.atleast_1d(multivariate_normal(np.zeros(DIMENSIONS), toeplitz_covariance()).logpdf(points))
 
 
 def readable(table: pl.DataFrame) -> pl.DataFrame:
-    """The table of the documentation: one row per sample size or sparsity, one column per method."""
+    """Format the table of the documentation: one row per sample size or sparsity, one column per method."""
     cells = table.with_columns(with_error("NLL", "NLL SE", 2).alias("text"))
     wide = cells.pivot("method", index=["panel", "rows", "informative"], values="text")
     left_out = table.filter(pl.col("method") == UNSUPERVISED).select(100 * pl.col("no density")).to_series()
     return (
         wide.with_columns(fixed(pl.col("informative"), 1), left_out.alias("left out"))
-        .with_columns(pl.format("{} %", fixed(pl.col("left out"), 2)).alias("left out of the last two"))
+        .with_columns(pl.format("{} %", fixed(pl.col("left out"), 2)).alias("excluded from the last two"))
         .drop("left out")
     )
 
 
 def draw(table: pl.DataFrame) -> Any:
-    """Panel A: likelihood against sample size; panel B: against the share of informative columns."""
+    """Draw the likelihood against sample size (A) and against the share of informative columns (B)."""
     figure, axes = panels(1, 2, width=5.0, height=3.9, sharey=True)
     for panel, name, along in zip(axes[0], "AB", ("rows", "informative"), strict=True):
         some = table.filter(pl.col("panel") == name).sort(along)
@@ -128,7 +130,7 @@ def draw(table: pl.DataFrame) -> Any:
     ticks = table.filter(pl.col("panel") == "A")["rows"].unique().sort().to_list()
     logarithmic(axes[0, 0].xaxis, ticks)
     axes[0, 1].set(title="B  sparsity", xlabel="share of informative columns")
-    figure.legend(*axes[0, 0].get_legend_handles_labels(), loc="outside lower center", ncols=2)
+    figure.legend(*axes[0, 0].get_legend_handles_labels(), loc="outside lower center", ncols=3)
     return figure
 
 

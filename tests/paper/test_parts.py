@@ -11,10 +11,11 @@ from classifiers import Task, encoded, mean_scores
 from experiment import fixed, markdown, means_with_errors, replace_section, with_error
 from leaf_boxes import cut_values, leaf_boxes, leaf_of_rows, node_boxes
 from patterns import stray_share
+from pipeline import read_parts
 from published import CIRCUITS, TWENTY, published_scores
 from runtime import chosen_columns, exponent, stratified
-from settings import departures, fit_model, known, paper_options
-from simulations import PATTERNS, stand_in, toeplitz, toeplitz_target
+from settings import departures, fit_model, fit_without_gates, paper_options
+from simulations import PATTERNS, stand_in, toeplitz, toeplitz_target, with_missing
 from sklearn.tree import DecisionTreeClassifier
 from supervised import log_densities, log_volumes
 from twenty import load, mean_rank
@@ -56,8 +57,7 @@ def test_means_come_with_standard_errors() -> None:
 # ---------------------------------------------------------------- settings
 
 
-def test_options_that_the_installed_fit_does_not_know_are_left_out() -> None:
-    assert known({"trees": 3, "no such option": 1}) == {"trees": 3}
+def test_the_papers_options_are_options_of_fit() -> None:
     assert set(paper_options(9, trees=5, min_leaf=2)) <= set(settings.DEFAULTS)
 
 
@@ -66,22 +66,33 @@ def test_the_paper_tries_the_root_of_the_columns_at_every_split() -> None:
 
 
 def test_departures_are_the_defaults_of_fit_that_differ_from_the_paper(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(settings, "DEFAULTS", {"trees": 20, "min_leaf": 7, "max_features": None, "dependence": "tree"})
-    found = {d.name: dict(d.options) for d in departures(3, min_leaf=2, ours={}) if d.transform is None}
+    monkeypatch.setattr(
+        settings, "DEFAULTS", {**settings.PAPER, "min_leaf": 7, "max_features": None, "dependence": "tree"}
+    )
+    table = pl.DataFrame({"a": [1], "b": [2], "c": [3]})
+    found = {d.name: dict(d.options) for d in departures(table, min_leaf=2, ours={}) if d.options}
     assert found == {
         "dependence='tree'": {"dependence": "none"},
         "min_leaf=7": {"min_leaf": 2},
         "max_features=2": {"max_features": 1},
     }
-    assert departures(9, min_leaf=7, ours={"dependence": "none"})[:-1] == []
+    wide = pl.DataFrame({str(i): [i] for i in range(9)})
+    assert [d.options for d in departures(wide, min_leaf=7, ours={"dependence": "none"})] == [{}]  # shrinkage
+
+
+def test_gates_are_a_departure_on_tables_with_missing_values_and_can_be_undone() -> None:
+    table = with_missing(stand_in(600, np.random.default_rng(0)), np.random.default_rng(1))
+    assert "gates (splits on missingness first)" in [d.name for d in departures(table, min_leaf=5, ours={})]
+    assert fit_model(table, 0, {"trees": 2}).schema.gates
+    assert not fit_without_gates(table, 0, {"trees": 2}).schema.gates
 
 
 def test_a_departure_gains_what_is_lost_without_it() -> None:
-    means = pl.DataFrame(
-        {"experiment": ["e", "e", "f", "f"], "measure": ["NLL", "NLL", "accuracy", "accuracy"]}
+    rows = pl.DataFrame(
+        {"repeat": [0, 0, 1, 1], "experiment": ["e", "e", "e", "e"], "measure": ["NLL", "NLL", "accuracy", "accuracy"]}
         | {"without": [OURS, "bundles", OURS, "bundles"], "score": [2.0, 2.5, 0.75, 0.5]}
     )
-    assert with_gains(means)["gain"].to_list() == [0.0, 0.5, 0.0, 0.25]
+    assert with_gains(rows)["gain"].to_list() == [0.0, 0.5, 0.0, 0.25]
 
 
 # ---------------------------------------------------------------- simulated tables
@@ -188,6 +199,13 @@ def test_scores_of_a_task_that_can_be_learned_are_perfect() -> None:
     assert mean_scores(frame, frame, Task("y", "AB", None), 0) == {"accuracy": 1.0, "F1": 1.0}
 
 
+def test_the_rarer_class_is_positive_where_the_file_spells_the_class_differently() -> None:
+    train = pl.DataFrame({"x": [0.0, 0.0, 0.0, 1.0] * 25, "y": ["- 50000.", "- 50000.", "- 50000.", "+50000"] * 25})
+    test = pl.DataFrame({"x": [0.0, 0.0, 0.0, 1.0], "y": ["- 50000.", "- 50000.", "+50000", "+50000"]})
+    scores = mean_scores(train, test[:3], Task("y", "B", "50000+."), 0)
+    assert scores == {"accuracy": 2 / 3, "F1": 0.0, "F1 of the other class": 0.8}
+
+
 def test_ranks_take_the_place_of_the_papers_own() -> None:
     values = pl.DataFrame([dict(zip([*CIRCUITS, "ours"], [6.0, 5.0, 4.0, 3.0, 1.0, 2.0, 3.5], strict=True))])
     assert mean_rank(values, "CMCLT") == 1
@@ -223,9 +241,34 @@ def test_parts_of_a_binary_table_come_from_parquet_or_text(tmp_path: Path) -> No
         train, test = found
         assert train.rows() == [(False, True), (True, False), (True, True)] * 2
         assert test.height == 3
+    folder = tmp_path / "cr52"  # reuters, as it is usually distributed
+    folder.mkdir()
+    for part in ("ts", "valid", "test"):
+        rows.write_csv(folder / f"cr52.{part}.data", include_header=False, separator=" ")
+    usual = load(tmp_path, "reuters", None)
+    assert usual is not None
+    assert [part.height for part in usual] == [6, 3]
     shorter = load(tmp_path, "dna", 2)
     assert shorter is not None
     assert [part.height for part in shorter] == [2, 2]
+
+
+def test_a_table_of_the_pipeline_comes_from_two_files_or_from_one_that_is_split(tmp_path: Path) -> None:
+    rows = pl.DataFrame({"x": range(33), "income": ["<=50K", ">50K", "<=50K"] * 11})
+    assert read_parts(tmp_path, "adult", 0) is None
+    rows.write_parquet(tmp_path / "adult.parquet")
+    for place in (tmp_path, tmp_path / "adult.parquet"):
+        parts = read_parts(place, "adult", 0)
+        assert parts is not None
+        assert [part.height for part in parts] == [23, 10]
+        assert sorted(pl.concat(parts)["x"]) == list(range(33))
+    assert read_parts(tmp_path / "adult.parquet", "census", 0) is None
+    rows[:20].write_parquet(tmp_path / "adult_train.parquet")
+    rows[20:].write_parquet(tmp_path / "adult_test.parquet")
+    for place in (tmp_path, tmp_path / "adult_train.parquet"):
+        parts = read_parts(place, "adult", 0)
+        assert parts is not None
+        assert [part.height for part in parts] == [20, 13]
 
 
 # ---------------------------------------------------------------- run time
@@ -253,3 +296,18 @@ def test_a_model_is_fitted_by_the_papers_two_algorithms() -> None:
     model = fit_model(table, 0, {"trees": 2})
     assert isinstance(model, arf_dask.Model)
     assert model.schema.keys == []
+
+
+# ---------------------------------------------------------------- the documentation
+
+
+def test_the_page_shows_the_tables_and_figures_that_lie_beside_it() -> None:
+    docs = Path(__file__).resolve().parents[2] / "docs"
+    page = (docs / "paper.md").read_text(encoding="utf-8")
+    tables = sorted((docs / "paper").glob("*.md"))
+    assert len(tables) == 9
+    for table in tables:
+        assert table.read_text(encoding="utf-8") in page, table.name
+        assert table.with_suffix(".csv").exists()
+        assert f"](paper/{table.stem}.svg)" in page
+        assert table.with_suffix(".svg").exists()
