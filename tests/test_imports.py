@@ -84,6 +84,7 @@ LEARNING = {
     "rules/number_search",
     "rules/order_search",
     "rules/part_search",
+    "rules/hour_search",
     "rules/product_search",
     "rules/scoring",
     "rules/selection",

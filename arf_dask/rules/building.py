@@ -12,7 +12,8 @@ from arf_dask.rules.clock_gaps import with_clock_gaps
 from arf_dask.rules.declaring import Declared, as_order, formula_of, formula_target
 from arf_dask.rules.expressions import Call, Comparison, Name, Node, columns_of, depends_on_itself, split_remainder
 from arf_dask.rules.finding import Findings
-from arf_dask.rules.grids import Decimals, Grid, Indexed, find_grid
+from arf_dask.rules.grids import Dated, Decimals, Grid, Indexed, find_grid
+from arf_dask.rules.hour_search import hourless
 from arf_dask.rules.order_search import COPY_SHARE
 from arf_dask.rules.relations import Relations, Rule
 from arf_dask.rules.scoring import LEAST_SHARE, NEARLY_ALL, Scored, describe_formula
@@ -34,6 +35,7 @@ class Suggested:
     differences: tuple[tuple[str, str], ...]
     grids: tuple[Grid, ...]
     declared: Declared
+    hours: tuple[Scored, ...] = ()  # formulas for the hours of timestamps that are modelled without them
 
 
 def suggest(findings: Findings, declared: Declared) -> Suggested:
@@ -41,7 +43,10 @@ def suggest(findings: Findings, declared: Declared) -> Suggested:
     decided_names = {target for rule in declared.comparisons if (target := formula_target(rule)) is not None}
     ordered_pairs = {frozenset(rule.columns) for rule in declared.comparisons if rule.sign not in ("==", "!=")}
     grouped_names = {name for group in declared.together for name in group}
-    formulas = [scored for scored in findings.formulas if scored.target not in decided_names | grouped_names]
+    told_names = decided_names | grouped_names | {name for pair in ordered_pairs for name in pair}
+    hours = [one for one in findings.hours if not {one.target, *columns_of(one.formula)} & told_names]
+    formulas = [*findings.formulas, *(one for one in findings.hours if one not in hours)]
+    formulas = [scored for scored in formulas if scored.target not in decided_names | grouped_names]
     formulas = [scored for scored in formulas if not _circular(scored, declared, formulas)]
     orders = [
         pair for pair in findings.orders if frozenset(pair) not in ordered_pairs and not decided_names & set(pair)
@@ -49,13 +54,13 @@ def suggest(findings: Findings, declared: Declared) -> Suggested:
     orders = [pair for pair in orders if pair[1] not in grouped_names]
     grids = tuple(grid for grid in findings.grids if grid.target.name not in decided_names | grouped_names)
     differences = tuple(findings.differences)
-    return Suggested(tuple(formulas), tuple(orders), differences, grids, declared)
+    return Suggested(tuple(formulas), tuple(orders), differences, grids, declared, tuple(hours))
 
 
 def named_columns(suggested: Suggested) -> list[str]:
     """Return all columns that are needed to verify the suggested rules."""
     column_names: dict[str, None] = {}
-    for scored in suggested.formulas:
+    for scored in (*suggested.formulas, *suggested.hours):
         column_names.update(dict.fromkeys((scored.target, *columns_of(scored.formula))))
     for pair in (*suggested.orders, *suggested.differences):
         column_names.update(dict.fromkeys(pair))
@@ -77,7 +82,7 @@ def build(suggested: Suggested, sample: pl.DataFrame, facts: Mapping[str, Column
     remainder_gaps = [_remainder_gap(one, targets) for one in usable_formulas if one.levels]
     grids = [_regrid(grid, targets) for grid in suggested.grids if facts[grid.target.name].nans == 0]
     request = Asked(
-        tuple((targets[one.target], one.formula) for one in usable_formulas),
+        tuple((targets[one.target], one.formula) for one in (*usable_formulas, *suggested.hours)),
         (*pair_rules, *declared_rules),
         tuple(remainder_gaps),
         decimals,
@@ -97,6 +102,7 @@ def build(suggested: Suggested, sample: pl.DataFrame, facts: Mapping[str, Column
     _take_orders([rule for rule in kept_pairs if rule.sign == "<="], tie_counts, targets, sample, rules, transforms)
     rules += [Rule(str(rule), "difference", rule.columns, 1.0, True) for rule in kept_pairs if rule.sign == "!="]
     _take_grids(grids, row_counts, targets, rules, transforms)
+    _take_hours(suggested.hours, row_counts, len(usable_formulas), facts, targets, rules, transforms)
     ordered_transforms = _acyclic(with_clock_gaps(transforms, sample))
     ordered_transforms = _with_gap_decimals(ordered_transforms, count)
     ordered_transforms = _with_gap_steps(ordered_transforms, sample, count)
@@ -130,8 +136,8 @@ def _take_formulas(
 ) -> None:
     """Add the formulas that all rows confirm, as computed columns, states or remainders."""
     level_formulas = [scored for scored in usable if scored.levels]
-    shares = np.divide(counted.held, counted.known, out=np.zeros(len(usable)), where=counted.known > 0)
-    for formula_index in np.argsort(-shares, kind="stable"):
+    shares = np.divide(counted.held, counted.known, out=np.zeros(len(counted.known)), where=counted.known > 0)
+    for formula_index in np.argsort(-shares[: len(usable)], kind="stable"):
         scored, target = usable[formula_index], targets[usable[formula_index].target]
         if scored.target in transforms:
             continue
@@ -180,8 +186,7 @@ def _take_declared(
         rules.append(Rule(str(rule), kind, rule.columns, share, False))
         target = formula_target(rule)
         if target is not None:
-            rule_target = replace(targets[target], low=None, high=None) if share < 1.0 else targets[target]
-            transforms[target] = _declared_formula(rule_target, formula_of(rule, target))
+            transforms[target] = _declared_formula(targets[target], formula_of(rule, target), share)
         elif kind == "order":
             gap = _declared_gap(as_order(rule), targets, transforms)
             if gap is not None:
@@ -189,10 +194,11 @@ def _take_declared(
     rules += [Rule(" + ".join(group), "together", group, 1.0, False) for group in declared.together]
 
 
-def _declared_formula(target: Target, formula: Node) -> Transform:
+def _declared_formula(target: Target, formula: Node, share: float) -> Transform:
     base, levels = split_remainder(formula)
     if not levels:
-        return Computed(target, formula)
+        # Where training rows break the formula, it may lead beyond the range that they have.
+        return Computed(target if share >= 1.0 else replace(target, low=None, high=None), formula)
     decimal_scale = 10**target.dtype.scale if isinstance(target.dtype, pl.Decimal) else 1
     return Gap(
         target,
@@ -272,6 +278,37 @@ def _take_grids(
             continue
         transforms[name] = grid
         rules.append(Rule(grid.text(), "grid", (name,), 1.0, True))
+
+
+def _take_hours(
+    hours: Sequence[Scored],
+    counted: Counted,
+    first: int,
+    facts: Mapping[str, ColumnFacts],
+    targets: Mapping[str, Target],
+    rules: list[Rule],
+    transforms: dict[str, Transform],
+) -> None:
+    """Model timestamps without the hours that another column contains in all rows; otherwise compute the hours."""
+    for formula_index, one in enumerate(hours, start=first):
+        names = (one.target, *columns_of(one.formula))
+        if counted.alike[formula_index] < counted.rows or any(facts[name].nans for name in names):
+            continue
+        rules.append(Rule(describe_formula(one), "formula", names, 1.0, True))
+        grid = transforms.get(names[1])
+        form = grid.form if isinstance(grid, Dated) else ""
+        has_nulls = any(facts[name].nulls for name in names)
+        fits = grid is None or (isinstance(grid, Dated) and not grid.grid)
+        if not has_nulls and fits and bool(form) == targets[names[1]].is_text:
+            transforms[names[1]] = hourless(one, targets, form)
+            if in_order(list(transforms.values())) is not None:
+                continue
+            transforms.pop(names[1])
+            transforms |= {} if grid is None else {names[1]: grid}
+        if one.target not in transforms:
+            transforms[one.target] = Computed(targets[one.target], one.formula)
+            if in_order(list(transforms.values())) is None:
+                transforms.pop(one.target)
 
 
 def _same_decimals(grid: Decimals, target: Target) -> bool:

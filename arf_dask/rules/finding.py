@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import polars as pl
@@ -12,6 +12,7 @@ from arf_dask.data.axes import FLOATS, summarise_axis
 from arf_dask.rules.evaluation import kind_of_dtype
 from arf_dask.rules.expressions import Comparison, Name, Operation, columns_of
 from arf_dask.rules.grids import Grid, find_grid
+from arf_dask.rules.hour_search import hours_fit, split_hours
 from arf_dask.rules.number_search import Guess, Numbers, search_sums
 from arf_dask.rules.order_search import search_copies, search_differences, search_orders, search_text_copies
 from arf_dask.rules.part_search import clock_columns, search_parts
@@ -37,13 +38,18 @@ class Findings:
     orders: list[tuple[str, str]]  # (lower, upper)
     differences: list[tuple[str, str]]
     grids: list[Grid]
+    hours: list[Scored] = field(
+        default_factory=list
+    )  # formulas for the hour of a timestamp that is modelled without it
 
     def without(self, columns: Collection[str]) -> Findings:
         """Return the findings without the rules that determine one of these columns."""
-        formulas = [finding for finding in self.formulas if finding.target not in columns]
+        hours = [one for one in self.hours if not {one.target, *columns_of(one.formula)} & set(columns)]
+        formulas = [*self.formulas, *(one for one in self.hours if one not in hours)]
+        formulas = [finding for finding in formulas if finding.target not in columns]
         orders = [pair for pair in self.orders if pair[1] not in columns]
         grids = [finding for finding in self.grids if finding.target.name not in columns]
-        return Findings(formulas, orders, self.differences, grids)
+        return Findings(formulas, orders, self.differences, grids, hours)
 
 
 def find_rules(sample: pl.DataFrame, skip: Collection[str], rng: np.random.Generator) -> Findings:
@@ -67,9 +73,14 @@ def find_rules(sample: pl.DataFrame, skip: Collection[str], rng: np.random.Gener
         for guess in guesses
         if (scored_guess := score(guess, frame, targets[guess.target], rng)) is not None
     ]
-    formulas = choose([*scored, *_turned(scored, frame, targets, rng)], frame, targets)
+    scored += _turned(scored, frame, targets, rng)
+    others, hours = split_hours(scored, frame)
+    formulas = choose(others, frame, targets)
+    if hours and not hours_fit(hours, formulas):
+        formulas, hours = choose(scored, frame, targets), []
     decided_names = {formula.target for formula in formulas}
-    orders = [pair for pair in _orders(frame, targets, numbers, rng) if not decided_names & set(pair)]
+    hour_names = {name for one in hours for name in (one.target, *columns_of(one.formula))}
+    orders = [pair for pair in _orders(frame, targets, numbers, rng) if not (decided_names | hour_names) & set(pair)]
     taken_names = {*decided_names, *(high for _, high in orders)}
     clock_names = set(clock_columns(frame))
     grids = [
@@ -77,7 +88,7 @@ def find_rules(sample: pl.DataFrame, skip: Collection[str], rng: np.random.Gener
         for name in names
         if name not in taken_names
     ]
-    return Findings(formulas, orders, search_differences(frame), [grid for grid in grids if grid is not None])
+    return Findings(formulas, orders, search_differences(frame), [grid for grid in grids if grid is not None], hours)
 
 
 def sample_target(series: pl.Series) -> Target:

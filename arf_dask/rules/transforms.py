@@ -14,6 +14,7 @@ import polars as pl
 from arf_dask.rules.evaluation import evaluate
 from arf_dask.rules.expressions import Call, Name, Node, columns_of, write
 from arf_dask.rules.grids import Grid, Indexed
+from arf_dask.rules.hourless import Hourless
 from arf_dask.rules.targets import Target
 
 
@@ -202,12 +203,12 @@ class Gap:
         return units
 
 
-Transform: TypeAlias = Computed | Stated | Gap | ClockGap | Grid
+Transform: TypeAlias = Computed | Stated | Gap | ClockGap | Hourless | Grid
 
 
 def expression_of(transform: Transform) -> Node | None:
-    """Return the expression that a transform evaluates to rebuild its column; None for grids."""
-    if isinstance(transform, Grid):
+    """Return the expression that a transform evaluates to rebuild its column; None for grids and hours."""
+    if isinstance(transform, Grid | Hourless):
         return None
     if isinstance(transform, ClockGap):
         return transform.expression
@@ -216,6 +217,8 @@ def expression_of(transform: Transform) -> Node | None:
 
 def inputs_of(transform: Transform) -> tuple[str, ...]:
     """Return the columns that a transform needs to rebuild its column."""
+    if isinstance(transform, Hourless):
+        return (transform.hour,)
     expression = expression_of(transform)
     return () if expression is None else columns_of(expression)
 

@@ -279,3 +279,15 @@ def test_a_table_of_very_many_columns_says_that_rules_are_not_looked_for(caplog:
         "rules are not looked for in 401 columns, more than 400. Declare those that matter with rules=."
     ]
     assert model.rules == []
+
+
+def test_a_declared_remainder_that_rows_break_still_fits() -> None:
+    rng = np.random.default_rng(3)
+    price = np.round(rng.gamma(2, 10, 60), 1)
+    total = np.round(rng.normal(50, 20, 60), 2)
+    data = pl.DataFrame({"price": price, "total": total})
+    with pytest.warns(arf_dask.RuleWarning, match="training rows break"):
+        model = arf_dask.fit(data, rules=["total == price + one_of(0, 3.9)"], find_rules=False, trees=2, progress=False)
+    rows = model.sample(200, seed=1)
+    assert rows.height == 200
+    assert model.check(rows)["broken"].sum() == 0
