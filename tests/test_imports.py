@@ -85,6 +85,7 @@ LEARNING = {
     "rules/order_search",
     "rules/part_search",
     "rules/hour_search",
+    "rules/spikes",
     "rules/product_search",
     "rules/scoring",
     "rules/selection",

@@ -17,12 +17,12 @@ from arf_dask.rules.hour_search import hourless
 from arf_dask.rules.order_search import COPY_SHARE
 from arf_dask.rules.relations import Relations, Rule
 from arf_dask.rules.scoring import LEAST_SHARE, NEARLY_ALL, Scored, describe_formula
+from arf_dask.rules.spikes import is_tie, keeps_spikes
 from arf_dask.rules.targets import Target
 from arf_dask.rules.transforms import Computed, Gap, Stated, Transform, in_order, inputs_of, text_sentinel
 from arf_dask.rules.verification import Asked, ColumnFacts, Counted
 
 MOST_LOWERS = 8
-LOST_SPIKES = 0.5  # minimum concentration of a gap, as a share of the concentration of its column
 Count = Callable[[Asked], Counted]
 
 
@@ -92,12 +92,13 @@ def build(suggested: Suggested, sample: pl.DataFrame, facts: Mapping[str, Column
     rules: list[Rule] = []
     transforms: dict[str, Transform] = {}
     _take_declared(suggested.declared, row_counts, len(pair_rules), targets, rules, transforms)
-    _take_formulas(usable_formulas, row_counts, targets, sample, rules, transforms)
     kept_pairs = [
         rule
         for rule_index, rule in enumerate(pair_rules)
         if row_counts.checked[rule_index] == row_counts.fine[rule_index] > 0
     ]
+    ordered_pairs = [rule.columns for rule in kept_pairs if rule.sign == "<="]
+    _take_formulas(usable_formulas, row_counts, targets, sample, rules, transforms, ordered_pairs)
     tie_counts = {str(rule): int(row_counts.ties[rule_index]) for rule_index, rule in enumerate(pair_rules)}
     _take_orders([rule for rule in kept_pairs if rule.sign == "<="], tie_counts, targets, sample, rules, transforms)
     rules += [Rule(str(rule), "difference", rule.columns, 1.0, True) for rule in kept_pairs if rule.sign == "!="]
@@ -133,15 +134,16 @@ def _take_formulas(
     sample: pl.DataFrame,
     rules: list[Rule],
     transforms: dict[str, Transform],
+    ordered_pairs: Sequence[tuple[str, ...]],
 ) -> None:
     """Add the formulas that all rows confirm, as computed columns, states or remainders."""
     level_formulas = [scored for scored in usable if scored.levels]
     shares = np.divide(counted.held, counted.known, out=np.zeros(len(counted.known)), where=counted.known > 0)
     for formula_index in np.argsort(-shares[: len(usable)], kind="stable"):
         scored, target = usable[formula_index], targets[usable[formula_index].target]
-        if scored.target in transforms:
-            continue
         columns = (scored.target, *columns_of(scored.formula))
+        if scored.target in transforms or is_tie(scored, ordered_pairs, targets, sample):
+            continue
         if scored.levels:
             gap_index = level_formulas.index(scored)
             covered_share = counted.covered[gap_index] / max(int(counted.known[formula_index]), 1)
@@ -246,14 +248,14 @@ def _take_orders(
         for low in direct_lowers:
             sign = "<" if ties[str(Comparison(Name(low), "<=", Name(high)))] == 0 and targets[high].unit else "<="
             rules.append(Rule(str(Comparison(Name(low), sign, Name(high))), "order", (low, high), 1.0, True))
-        if high in transforms or not direct_lowers:
+        if high in transforms or not direct_lowers or targets[high].is_text:
             continue
         base: Node = Name(direct_lowers[0]) if len(direct_lowers) == 1 else Call("max", tuple(map(Name, direct_lowers)))
         least_gap = (
             targets[high].unit if all(rule.text.split()[1] == "<" for rule in rules[-len(direct_lowers) :]) else 0
         )
         gap = Gap(targets[high], base, 1, least_gap)
-        if _keeps_spikes(gap, sample):
+        if keeps_spikes(gap, sample):
             transforms[high] = gap
 
 
@@ -314,19 +316,6 @@ def _take_hours(
 def _same_decimals(grid: Decimals, target: Target) -> bool:
     """Whether the column has more decimals over all rows than any component of the mixture in the sample."""
     return target.decimals is None or target.decimals > max(digits for digits, _ in grid.shares)
-
-
-def _keeps_spikes(gap: Gap, sample: pl.DataFrame) -> bool:
-    """Whether gaps are about as concentrated as the column, so that a column of few values keeps its spikes."""
-    own, gaps = sample.get_column(gap.target.name).drop_nulls(), gap.reduce(sample)
-    assert gaps is not None
-    return _concentration(gaps.drop_nulls()) >= LOST_SPIKES * _concentration(own) or own.n_unique() > 0.3 * len(own)
-
-
-def _concentration(series: pl.Series) -> float:
-    """Return the probability that two random rows have the same value."""
-    value_counts = series.alias("").value_counts()["count"].to_numpy() if len(series) else np.ones(1)
-    return float(((value_counts / value_counts.sum()) ** 2).sum())
 
 
 def _acyclic(transforms: dict[str, Transform]) -> list[Transform]:

@@ -14,7 +14,13 @@ from arf_dask.rules.expressions import Comparison, Name, Operation, columns_of
 from arf_dask.rules.grids import Grid, find_grid
 from arf_dask.rules.hour_search import hours_fit, split_hours
 from arf_dask.rules.number_search import Guess, Numbers, search_sums
-from arf_dask.rules.order_search import search_copies, search_differences, search_orders, search_text_copies
+from arf_dask.rules.order_search import (
+    search_copies,
+    search_differences,
+    search_orders,
+    search_text_copies,
+    search_text_orders,
+)
 from arf_dask.rules.part_search import clock_columns, search_parts
 from arf_dask.rules.product_search import search_products
 from arf_dask.rules.scoring import NEARLY_ALL, Scored, score
@@ -80,8 +86,12 @@ def find_rules(sample: pl.DataFrame, skip: Collection[str], rng: np.random.Gener
         formulas, hours = choose(scored, frame, targets), []
     decided_names = {formula.target for formula in formulas}
     hour_names = {name for one in hours for name in (one.target, *columns_of(one.formula))}
-    orders = [pair for pair in _orders(frame, targets, numbers, rng) if not (decided_names | hour_names) & set(pair)]
-    taken_names = {*decided_names, *(high for _, high in orders)}
+    orders = [
+        pair
+        for pair in (*_orders(frame, targets, numbers, rng), *search_text_orders(frame, rng))
+        if not (decided_names | hour_names) & set(pair) or _is_partial_copy(pair, formulas)
+    ]
+    taken_names = {*decided_names, *(high for _, high in orders if not targets[high].is_text)}
     clock_names = set(clock_columns(frame))
     grids = [
         find_grid(frame.get_column(name), targets[name], name in clock_names)
@@ -140,6 +150,15 @@ def _orders(
     for kinds in (("date", "datetime"), ("duration",), ("time",)):
         order_pairs += search_orders(_numbers(frame, targets, kinds), rng, plain=False)
     return order_pairs
+
+
+def _is_partial_copy(pair: tuple[str, str], formulas: list[Scored]) -> bool:
+    """Whether the only formulas for a pair of ordered columns say that they are equal in some rows."""
+    deciding = [one for one in formulas if one.target in pair]
+    return (
+        all(one.share < NEARLY_ALL and one.formula in [Name(name) for name in pair] for one in deciding)
+        and len(deciding) == 1
+    )
 
 
 def _turned(

@@ -9,6 +9,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from arf_dask.data.dates import date_form, read_dates
 from arf_dask.rules.evaluation import kind_of_dtype
 from arf_dask.rules.expressions import Name
 from arf_dask.rules.number_search import Guess, Numbers
@@ -75,6 +76,22 @@ def search_orders(numbers: Numbers, rng: np.random.Generator, *, plain: bool) ->
             (numbers.names[low], numbers.names[high]) for high in np.flatnonzero(is_order) if high in usable_columns
         ]
     return [pair for pair in order_pairs if pair[0] != pair[1] and (pair[1], pair[0]) not in order_pairs]
+
+
+def search_text_orders(frame: pl.DataFrame, rng: np.random.Generator) -> list[tuple[str, str]]:
+    """Return the ordered pairs of columns that store dates as text, if texts and dates have the same order."""
+    columns_by_form: dict[str, dict[str, Floats]] = {}
+    for series in frame:
+        form = date_form(series) if series.dtype == pl.String else None
+        if form is not None and form.startswith("%Y"):
+            dates = read_dates(series, form).cast(pl.Datetime("us")).to_physical().cast(pl.Float64)
+            columns_by_form.setdefault(form, {})[series.name] = np.array(dates.to_numpy())
+    order_pairs = []
+    for columns in columns_by_form.values():
+        table = np.stack(list(columns.values()), axis=1)
+        no_units = np.zeros(len(columns))
+        order_pairs += search_orders(Numbers(list(columns), table, no_units, no_units == 0), rng, plain=False)
+    return order_pairs
 
 
 def has_order_names(low: str, high: str) -> bool:

@@ -64,13 +64,24 @@ class Stated:
     def rebuild(self, frame: pl.DataFrame, modelled: pl.Series | None) -> pl.Series:
         assert modelled is not None
         formula_units = self.target.formula_units(evaluate(self.formula, frame))
-        units = formula_units.zip_with(self.follows(modelled), modelled.cast(formula_units.dtype).alias(""))
-        return self.target.values(units)
+        own_units = modelled.cast(formula_units.dtype).alias("")
+        own_units = _clock_units(own_units) if self._is_clock else own_units
+        return self.target.values(formula_units.zip_with(self.follows(modelled), own_units))
+
+    @property
+    def _is_clock(self) -> bool:
+        return isinstance(self.formula, Call) and self.formula.function in ("clock", "clock24")
 
     def unfit(self, frame: pl.DataFrame) -> pl.Series:
         """Flag rows outside the observed range, and nulls in columns without nulls."""
         values = frame.get_column(self.target.name).alias("")
         return ~self.target.in_range(self.target.units(values)) | _forbidden_null(self.target, values)
+
+
+def _clock_units(units: pl.Series) -> pl.Series:
+    """Spread the numbers between two hours that no clock shows, such as 1763, over the minutes of their hour."""
+    minutes = units % 100
+    return units - minutes + minutes.zip_with(minutes < 60, ((minutes - 60) * 1.5).floor().cast(units.dtype))
 
 
 DAY = 1_440  # minutes
