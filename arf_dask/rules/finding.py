@@ -14,9 +14,11 @@ from arf_dask.rules.expressions import Comparison, Name, Operation, columns_of
 from arf_dask.rules.grids import Grid, find_grid
 from arf_dask.rules.hour_search import hours_fit, split_hours
 from arf_dask.rules.number_search import Guess, Numbers, search_sums
+from arf_dask.rules.order_search import LEAST_ROWS as LEAST_ORDERED_ROWS
 from arf_dask.rules.order_search import (
     search_copies,
     search_differences,
+    search_named_orders,
     search_orders,
     search_text_copies,
     search_text_orders,
@@ -30,10 +32,11 @@ from arf_dask.rules.targets import Target, decimals_of
 from arf_dask.typing import Floats
 
 SAMPLE_ROWS = 1_500
-LEAST_ROWS = 40  # minimum number of distinct sampled rows for a search
+LEAST_ROWS = 20  # minimum number of distinct sampled rows for a search
 MOST_COLUMNS = 400  # wider tables are not searched, which would take longer than learning; rules can still be declared
 MOST_TURNED = 40  # maximum number of formulas that are also solved for their inputs
 TIMES = ("date", "datetime", "duration", "time")
+ORDERED_KINDS = (("integer", "number"), ("date", "datetime"), ("duration",), ("time",))
 
 
 @dataclass(frozen=True)
@@ -68,9 +71,9 @@ def find_rules(sample: pl.DataFrame, skip: Collection[str], rng: np.random.Gener
     """
     names = [name for name in sample.columns if name not in skip]
     frame = sample.select([pl.nth(sample.columns.index(name)) for name in names]).unique(maintain_order=True)
-    if frame.height < LEAST_ROWS or frame.width < 2:
-        return Findings([], [], [], [])
     targets = {name: sample_target(frame.get_column(name)) for name in names}
+    if frame.height < LEAST_ROWS or frame.width < 2:
+        return Findings([], _named_orders(frame, targets), [], [])
     numbers = _numbers(frame, targets, ("integer", "number"))
     guesses = [*search_copies(numbers), *search_sums(numbers, rng), *search_products(numbers, rng)]
     guesses += [*search_parts(frame), *search_text_copies(frame), *_time_copies(frame, targets)]
@@ -109,7 +112,9 @@ def sample_target(series: pl.Series) -> Target:
     )
 
 
-def _numbers(frame: pl.DataFrame, targets: dict[str, Target], kinds: tuple[str, ...]) -> Numbers:
+def _numbers(
+    frame: pl.DataFrame, targets: dict[str, Target], kinds: tuple[str, ...], least_rows: int = LEAST_ROWS
+) -> Numbers:
     """Return the columns of these kinds that have at least three distinct values, as floats."""
     names, columns, half_units, is_whole = [], [], [], []
     for series in frame:
@@ -117,7 +122,7 @@ def _numbers(frame: pl.DataFrame, targets: dict[str, Target], kinds: tuple[str, 
             continue
         values = _floats(series)
         known_values = values[~np.isnan(values)]
-        if len(known_values) < LEAST_ROWS or len(np.unique(known_values)) < 3:
+        if len(known_values) < least_rows or len(np.unique(known_values)) < 3:
             continue
         target = targets[series.name]
         names.append(series.name)
@@ -146,10 +151,18 @@ def _orders(
     frame: pl.DataFrame, targets: dict[str, Target], numbers: Numbers, rng: np.random.Generator
 ) -> list[tuple[str, str]]:
     """Find orders between numbers, between dates and datetimes, between durations, and between times."""
+    if frame.height < LEAST_ORDERED_ROWS:
+        return _named_orders(frame, targets)
     order_pairs = search_orders(numbers, rng, plain=True)
-    for kinds in (("date", "datetime"), ("duration",), ("time",)):
+    for kinds in ORDERED_KINDS[1:]:
         order_pairs += search_orders(_numbers(frame, targets, kinds), rng, plain=False)
     return order_pairs
+
+
+def _named_orders(frame: pl.DataFrame, targets: dict[str, Target]) -> list[tuple[str, str]]:
+    """Find the orders of a small table that the names of its columns imply."""
+    tables = [_numbers(frame, targets, kinds, 1) for kinds in ORDERED_KINDS]
+    return [pair for table in tables for pair in search_named_orders(table)]
 
 
 def _is_partial_copy(pair: tuple[str, str], formulas: list[Scored]) -> bool:
