@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -181,6 +181,7 @@ def _take_declared(
     transforms: dict[str, Transform],
 ) -> None:
     """Add the declared rules, which hold in every synthetic row even if training rows break them."""
+    grouped_names = {name for group in declared.together for name in group}
     for rule_index, rule in enumerate(declared.comparisons, start=first):
         n_checked = int(counted.checked[rule_index])
         share = float(counted.fine[rule_index] / n_checked) if n_checked else 1.0
@@ -190,7 +191,7 @@ def _take_declared(
         if target is not None:
             transforms[target] = _declared_formula(targets[target], formula_of(rule, target), share)
         elif kind == "order":
-            gap = _declared_gap(as_order(rule), targets, transforms)
+            gap = _declared_gap(as_order(rule), targets, {*transforms, *grouped_names})
             if gap is not None:
                 transforms[gap.target.name] = gap
     rules += [Rule(" + ".join(group), "together", group, 1.0, False) for group in declared.together]
@@ -212,7 +213,7 @@ def _declared_formula(target: Target, formula: Node, share: float) -> Transform:
     )
 
 
-def _declared_gap(order: Comparison, targets: Mapping[str, Target], taken: Mapping[str, Transform]) -> Gap | None:
+def _declared_gap(order: Comparison, targets: Mapping[str, Target], taken: Collection[str]) -> Gap | None:
     """Return the gap of the upper or else the lower side, if that is a single column without a transform."""
     for side, base, sign in ((order.right, order.left, 1), (order.left, order.right, -1)):
         if not isinstance(side, Name) or side.column in taken or side.column in columns_of(base):

@@ -330,3 +330,14 @@ def test_clock_numbers_outside_their_formula_are_clock_numbers() -> None:
 
 def _clock(minutes: Any) -> Any:
     return minutes // 60 * 100 + minutes % 60
+
+
+def test_a_declared_order_leaves_declared_groups_together() -> None:
+    rng = np.random.default_rng(7)
+    data = pl.DataFrame({"size": rng.integers(0, 20, 150), "grade": rng.choice(list("uvw"), 150)})
+    data = data.with_columns(low=pl.col("size") - pl.Series(rng.integers(0, 5, 150)))
+    rules = ["low <= size", ["size", "grade"]]
+    model = arf_dask.fit(data, rules=rules, find_rules=False, trees=3, seed=1, progress=False)
+    rows = model.sample(500, seed=2)
+    assert model.check(rows)["broken"].sum() == 0
+    assert rows.join(data.unique(), on=["size", "grade"], how="anti").height == 0
