@@ -16,7 +16,7 @@ from arf_dask.inference.rule_conditions import bounds
 from arf_dask.rules.evaluation import evaluate
 from arf_dask.rules.expressions import Comparison, Name, Node, columns_of
 from arf_dask.rules.relations import Relations
-from arf_dask.rules.solving import solve
+from arf_dask.rules.solving import adjust, solve
 from arf_dask.rules.targets import Target
 from arf_dask.rules.transforms import ClockGap, Gap, Stated, Transform, expression_of, inputs_of
 from arf_dask.typing import Floats
@@ -78,7 +78,7 @@ def _pin_of(transform: Transform, relations: Relations, used: set[str]) -> Pin |
     # Prefer the column with the finest grid: it is most likely to contain a solution.
     free_columns.sort(key=lambda column: -_fineness(column, relations))
     for column in free_columns:
-        solution = solve(equation, column)
+        solution = solve(equation, column) or adjust(equation, column)
         if solution is not None:
             return Pin(name, column, solution)
     return None

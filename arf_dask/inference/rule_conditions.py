@@ -14,9 +14,11 @@ import polars as pl
 
 from arf_dask.errors import ImpossibleConditionError, OptionError, unknown_column
 from arf_dask.inference.conditions import Interval, is_choices
+from arf_dask.inference.grid_conditions import dated_condition, hourless_condition, indexed_condition, typed_scalar
 from arf_dask.rules.evaluation import evaluate, satisfied
 from arf_dask.rules.expressions import Comparison, Name, columns_of, write
 from arf_dask.rules.grids import Dated, Decimals, Indexed
+from arf_dask.rules.hourless import Hourless
 from arf_dask.rules.relations import Relations
 from arf_dask.rules.solving import solve
 from arf_dask.rules.targets import Target
@@ -110,7 +112,7 @@ def allowed(series: pl.Series, known: Any, where: str) -> Flags:
         if not choices:
             raise OptionError(f"{where}: an empty list. Give at least one choice.")
         return np.asarray(np.logical_or.reduce([allowed(series, choice, where) for choice in choices]))
-    return np.asarray((_text(series) == _scalar(known, series, where)).fill_null(False).to_numpy())
+    return np.asarray((_text(series) == typed_scalar(known, series, where)).fill_null(False).to_numpy())
 
 
 def relaxed(given: Sequence[Mapping[str, Any]], relations: Relations) -> list[dict[str, Any]]:
@@ -140,11 +142,13 @@ def _relaxed_one(given: Mapping[str, Any], relations: Relations) -> dict[str, An
             case ClockGap():
                 modelled_conditions |= {name: None} if column_condition is None else {}
             case Indexed() as indexed:
-                modelled_conditions[name] = _indexed(column_condition, indexed)
+                modelled_conditions[name] = indexed_condition(column_condition, indexed)
             case Decimals():
                 modelled_conditions[name] = _near(column_condition)
             case Dated() as dated:
-                modelled_conditions[name] = _dated(column_condition, dated)
+                modelled_conditions[name] = dated_condition(column_condition, dated)
+            case Hourless() as timestamps:
+                modelled_conditions[name] = hourless_condition(column_condition, timestamps)
     return modelled_conditions
 
 
@@ -157,50 +161,6 @@ def with_given_decimals(rows: pl.DataFrame, given: Sequence[Mapping[str, Any]], 
         if isinstance(relations.targets.get(name), Decimals) and isinstance(value, int | float)
     ]
     return rows.with_columns(exact_columns)
-
-
-def _indexed(known: Any, indexed: Indexed) -> Any:
-    """Translate a condition on grid values into one on grid indices."""
-    if known is None:
-        return None
-    if is_choices(known) and not isinstance(known, tuple):
-        return [_indexed(choice, indexed) for choice in known]
-    known = Interval(*known) if isinstance(known, tuple) and len(known) == 2 else known
-    where, dtype = f"given: {indexed.target.name!r}", indexed.target.dtype
-    value_ends = (known.low, known.high) if isinstance(known, Interval) else (known, known)
-    for end_value in value_ends:
-        if end_value is not None:
-            _scalar(end_value, pl.Series([], dtype=dtype), where)
-    grid_index = [
-        None if end_value is None else indexed.index(pl.Series([end_value], dtype=dtype))[0] for end_value in value_ends
-    ]
-    if grid_index[0] is not None and indexed.value(pl.Series([grid_index[0]]))[0] != value_ends[0]:
-        grid_index[0] += 1  # the first grid point at or above the lower end
-    return (
-        (grid_index[0], grid_index[1])
-        if grid_index[0] is None or grid_index[1] is None or grid_index[0] <= grid_index[1]
-        else (grid_index[0], grid_index[0])
-    )
-
-
-def _dated(known: Any, dated: Dated) -> Any:
-    """Translate a condition on date strings into one on dates."""
-    given_texts = [known] if known is None or isinstance(known, str) else known
-    if isinstance(given_texts, tuple | Interval) or not is_choices(given_texts):
-        raise OptionError(f"given: {dated.target.name!r} has texts, not numbers. Give a text, or a list of texts.")
-    text_list = list(given_texts)
-    for date_text in text_list:
-        if date_text is not None:
-            _scalar(date_text, pl.Series([], dtype=pl.String), f"given: {dated.target.name!r}")
-    dates = dated.dates(text_list).to_list()
-    unparsed_texts = [
-        date_text for date_text, date in zip(text_list, dates, strict=True) if date_text is not None and date is None
-    ]
-    if unparsed_texts:
-        raise OptionError(
-            f"given: {dated.target.name!r}: {unparsed_texts[0]!r} is not written as {dated.form}, as all values are."
-        )
-    return dates if len(dates) > 1 else dates[0]
 
 
 def _near(known: Any) -> Any:
@@ -247,7 +207,7 @@ def bounds(known: Any, target: Target) -> tuple[float | int | None, float | int 
 
 
 def _end_units(end: Any, target: Target, where: str) -> float | int:
-    value = _scalar(end, pl.Series([], dtype=target.dtype), where)
+    value = typed_scalar(end, pl.Series([], dtype=target.dtype), where)
     if isinstance(target.dtype, pl.Decimal) or not target.dtype.is_temporal():
         unit_value = float(value) * (10**target.dtype.scale if isinstance(target.dtype, pl.Decimal) else 1)
         return (
@@ -345,34 +305,13 @@ def _imply_gap(gap: Gap, known: Any, given: Mapping[str, Any], relations: Relati
 def _inside(series: pl.Series, known: Interval, where: str) -> Flags:
     is_inside = series.is_not_null()
     if known.low is not None:
-        low = _scalar(known.low, series, where)
+        low = typed_scalar(known.low, series, where)
         is_inside &= (series >= low) if known.closed in ("both", "left") else (series > low)
     if known.high is not None:
-        high = _scalar(known.high, series, where)
+        high = typed_scalar(known.high, series, where)
         is_inside &= (series <= high) if known.closed in ("both", "right") else (series < high)
     return np.asarray(is_inside.fill_null(False).to_numpy())
 
 
 def _text(series: pl.Series) -> pl.Series:
     return series.cast(pl.String) if isinstance(series.dtype, pl.Categorical | pl.Enum) else series
-
-
-def _scalar(value: Any, series: pl.Series, where: str) -> Any:
-    """Return the value if its type fits the column; raise an OptionError otherwise."""
-    dtype = series.dtype
-    if isinstance(dtype, pl.Categorical | pl.Enum | pl.String):
-        type_fits = isinstance(value, str)
-    elif dtype.is_temporal():
-        try:
-            type_fits = pl.Series([value]).dtype.base_type() == dtype.base_type()
-        except (TypeError, ValueError):
-            type_fits = False
-    else:
-        type_fits = isinstance(value, int | float | np.number) or type(value).__name__ in (
-            "Decimal",
-            "Fraction",
-            "bool",
-        )
-    if not type_fits:
-        raise OptionError(f"{where} is {dtype}, and {value!r} is a {type(value).__name__}. Give a value of its type.")
-    return value

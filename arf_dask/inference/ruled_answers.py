@@ -29,6 +29,7 @@ from arf_dask.inference.sources import Block, sample_conditions
 from arf_dask.rules.evaluation import evaluate
 from arf_dask.rules.expressions import columns_of
 from arf_dask.rules.grids import Dated, Indexed
+from arf_dask.rules.hourless import Hourless
 from arf_dask.rules.relations import Relations
 from arf_dask.rules.transforms import ClockGap, Computed, Gap, Transform, expression_of
 from arf_dask.typing import Flags, Floats, Missing
@@ -291,8 +292,14 @@ def _reduced(
         if transform is None:
             columns[name] = full_frame.get_column(name)
             continue
-        if isinstance(transform, Indexed | Dated | ClockGap):
+        if isinstance(transform, Indexed | Dated | ClockGap | Hourless):
             is_wrong |= transform.off_grid(full_frame.get_column(name)).to_numpy()
+        if isinstance(transform, Hourless):
+            hours = told.get_column(transform.hour).alias("") if transform.hour in told.columns else None
+            is_known = told.get_column(name).is_not_null()
+            needs_integral |= (is_known if hours is None else is_known & hours.is_null()).to_numpy()
+            if hours is not None:
+                is_wrong |= (transform.hours(told.get_column(name)) != hours).fill_null(False).to_numpy()
         expression = expression_of(transform)
         if expression is None:
             columns[name] = _grid_column(transform, full_frame, tables)

@@ -23,8 +23,9 @@ from arf_dask.inference.sources import (
 )
 from arf_dask.rules.evaluation import evaluate
 from arf_dask.rules.expressions import Comparison, Name, columns_of
+from arf_dask.rules.hourless import Hourless
 from arf_dask.rules.relations import Relations
-from arf_dask.rules.solving import solve
+from arf_dask.rules.solving import adjust, solve
 from arf_dask.rules.targets import Target
 from arf_dask.rules.transforms import ClockGap, Computed, Gap, Stated, expression_of
 from arf_dask.runtime.seeds import Stage, generator
@@ -171,6 +172,9 @@ def deduce(frame: pl.DataFrame, relations: Relations) -> pl.DataFrame:
         for transform in relations.transforms:
             if isinstance(transform, Computed):
                 frame = _deduced(frame, transform, relations)
+            elif isinstance(transform, Hourless):
+                hours = transform.hours(frame.get_column(transform.target.name))
+                frame = frame.with_columns(_filled_nulls(frame.get_column(transform.hour), hours))
         if frame.equals(previous_frame):
             break
     return frame
@@ -275,7 +279,8 @@ def _solved_again(rows: pl.DataFrame, told: pl.DataFrame, relations: Relations) 
         formula_agrees = transform.target.agrees(rows.get_column(name), evaluate(transform.formula, rows))
         is_wrong = pl.Series(~formula_agrees) & told.get_column(name).is_not_null()
         for column in columns_of(transform.formula):
-            solution = solve(Comparison(Name(name), "==", transform.formula), column)
+            equation = Comparison(Name(name), "==", transform.formula)
+            solution = solve(equation, column) or adjust(equation, column)
             if solution is None or not is_wrong.any():
                 continue
             is_unknown = told.get_column(column).is_null() if column in told.columns else is_wrong

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -12,16 +12,17 @@ from arf_dask.rules.clock_gaps import with_clock_gaps
 from arf_dask.rules.declaring import Declared, as_order, formula_of, formula_target
 from arf_dask.rules.expressions import Call, Comparison, Name, Node, columns_of, depends_on_itself, split_remainder
 from arf_dask.rules.finding import Findings
-from arf_dask.rules.grids import Decimals, Grid, Indexed, find_grid
+from arf_dask.rules.grids import Dated, Decimals, Grid, Indexed, find_grid
+from arf_dask.rules.hour_search import hourless
 from arf_dask.rules.order_search import COPY_SHARE
 from arf_dask.rules.relations import Relations, Rule
 from arf_dask.rules.scoring import LEAST_SHARE, NEARLY_ALL, Scored, describe_formula
+from arf_dask.rules.spikes import is_tie, keeps_spikes
 from arf_dask.rules.targets import Target
 from arf_dask.rules.transforms import Computed, Gap, Stated, Transform, in_order, inputs_of, text_sentinel
 from arf_dask.rules.verification import Asked, ColumnFacts, Counted
 
 MOST_LOWERS = 8
-LOST_SPIKES = 0.5  # minimum concentration of a gap, as a share of the concentration of its column
 Count = Callable[[Asked], Counted]
 
 
@@ -34,6 +35,7 @@ class Suggested:
     differences: tuple[tuple[str, str], ...]
     grids: tuple[Grid, ...]
     declared: Declared
+    hours: tuple[Scored, ...] = ()  # formulas for the hours of timestamps that are modelled without them
 
 
 def suggest(findings: Findings, declared: Declared) -> Suggested:
@@ -41,7 +43,10 @@ def suggest(findings: Findings, declared: Declared) -> Suggested:
     decided_names = {target for rule in declared.comparisons if (target := formula_target(rule)) is not None}
     ordered_pairs = {frozenset(rule.columns) for rule in declared.comparisons if rule.sign not in ("==", "!=")}
     grouped_names = {name for group in declared.together for name in group}
-    formulas = [scored for scored in findings.formulas if scored.target not in decided_names | grouped_names]
+    told_names = decided_names | grouped_names | {name for pair in ordered_pairs for name in pair}
+    hours = [one for one in findings.hours if not {one.target, *columns_of(one.formula)} & told_names]
+    formulas = [*findings.formulas, *(one for one in findings.hours if one not in hours)]
+    formulas = [scored for scored in formulas if scored.target not in decided_names | grouped_names]
     formulas = [scored for scored in formulas if not _circular(scored, declared, formulas)]
     orders = [
         pair for pair in findings.orders if frozenset(pair) not in ordered_pairs and not decided_names & set(pair)
@@ -49,13 +54,13 @@ def suggest(findings: Findings, declared: Declared) -> Suggested:
     orders = [pair for pair in orders if pair[1] not in grouped_names]
     grids = tuple(grid for grid in findings.grids if grid.target.name not in decided_names | grouped_names)
     differences = tuple(findings.differences)
-    return Suggested(tuple(formulas), tuple(orders), differences, grids, declared)
+    return Suggested(tuple(formulas), tuple(orders), differences, grids, declared, tuple(hours))
 
 
 def named_columns(suggested: Suggested) -> list[str]:
     """Return all columns that are needed to verify the suggested rules."""
     column_names: dict[str, None] = {}
-    for scored in suggested.formulas:
+    for scored in (*suggested.formulas, *suggested.hours):
         column_names.update(dict.fromkeys((scored.target, *columns_of(scored.formula))))
     for pair in (*suggested.orders, *suggested.differences):
         column_names.update(dict.fromkeys(pair))
@@ -77,7 +82,7 @@ def build(suggested: Suggested, sample: pl.DataFrame, facts: Mapping[str, Column
     remainder_gaps = [_remainder_gap(one, targets) for one in usable_formulas if one.levels]
     grids = [_regrid(grid, targets) for grid in suggested.grids if facts[grid.target.name].nans == 0]
     request = Asked(
-        tuple((targets[one.target], one.formula) for one in usable_formulas),
+        tuple((targets[one.target], one.formula) for one in (*usable_formulas, *suggested.hours)),
         (*pair_rules, *declared_rules),
         tuple(remainder_gaps),
         decimals,
@@ -87,16 +92,18 @@ def build(suggested: Suggested, sample: pl.DataFrame, facts: Mapping[str, Column
     rules: list[Rule] = []
     transforms: dict[str, Transform] = {}
     _take_declared(suggested.declared, row_counts, len(pair_rules), targets, rules, transforms)
-    _take_formulas(usable_formulas, row_counts, targets, sample, rules, transforms)
     kept_pairs = [
         rule
         for rule_index, rule in enumerate(pair_rules)
         if row_counts.checked[rule_index] == row_counts.fine[rule_index] > 0
     ]
+    ordered_pairs = [rule.columns for rule in kept_pairs if rule.sign == "<="]
+    _take_formulas(usable_formulas, row_counts, targets, sample, rules, transforms, ordered_pairs)
     tie_counts = {str(rule): int(row_counts.ties[rule_index]) for rule_index, rule in enumerate(pair_rules)}
     _take_orders([rule for rule in kept_pairs if rule.sign == "<="], tie_counts, targets, sample, rules, transforms)
     rules += [Rule(str(rule), "difference", rule.columns, 1.0, True) for rule in kept_pairs if rule.sign == "!="]
     _take_grids(grids, row_counts, targets, rules, transforms)
+    _take_hours(suggested.hours, row_counts, len(usable_formulas), facts, targets, rules, transforms)
     ordered_transforms = _acyclic(with_clock_gaps(transforms, sample))
     ordered_transforms = _with_gap_decimals(ordered_transforms, count)
     ordered_transforms = _with_gap_steps(ordered_transforms, sample, count)
@@ -127,15 +134,16 @@ def _take_formulas(
     sample: pl.DataFrame,
     rules: list[Rule],
     transforms: dict[str, Transform],
+    ordered_pairs: Sequence[tuple[str, ...]],
 ) -> None:
     """Add the formulas that all rows confirm, as computed columns, states or remainders."""
     level_formulas = [scored for scored in usable if scored.levels]
-    shares = np.divide(counted.held, counted.known, out=np.zeros(len(usable)), where=counted.known > 0)
-    for formula_index in np.argsort(-shares, kind="stable"):
+    shares = np.divide(counted.held, counted.known, out=np.zeros(len(counted.known)), where=counted.known > 0)
+    for formula_index in np.argsort(-shares[: len(usable)], kind="stable"):
         scored, target = usable[formula_index], targets[usable[formula_index].target]
-        if scored.target in transforms:
-            continue
         columns = (scored.target, *columns_of(scored.formula))
+        if scored.target in transforms or is_tie(scored, ordered_pairs, targets, sample):
+            continue
         if scored.levels:
             gap_index = level_formulas.index(scored)
             covered_share = counted.covered[gap_index] / max(int(counted.known[formula_index]), 1)
@@ -173,6 +181,7 @@ def _take_declared(
     transforms: dict[str, Transform],
 ) -> None:
     """Add the declared rules, which hold in every synthetic row even if training rows break them."""
+    grouped_names = {name for group in declared.together for name in group}
     for rule_index, rule in enumerate(declared.comparisons, start=first):
         n_checked = int(counted.checked[rule_index])
         share = float(counted.fine[rule_index] / n_checked) if n_checked else 1.0
@@ -180,19 +189,19 @@ def _take_declared(
         rules.append(Rule(str(rule), kind, rule.columns, share, False))
         target = formula_target(rule)
         if target is not None:
-            rule_target = replace(targets[target], low=None, high=None) if share < 1.0 else targets[target]
-            transforms[target] = _declared_formula(rule_target, formula_of(rule, target))
+            transforms[target] = _declared_formula(targets[target], formula_of(rule, target), share)
         elif kind == "order":
-            gap = _declared_gap(as_order(rule), targets, transforms)
+            gap = _declared_gap(as_order(rule), targets, {*transforms, *grouped_names})
             if gap is not None:
                 transforms[gap.target.name] = gap
     rules += [Rule(" + ".join(group), "together", group, 1.0, False) for group in declared.together]
 
 
-def _declared_formula(target: Target, formula: Node) -> Transform:
+def _declared_formula(target: Target, formula: Node, share: float) -> Transform:
     base, levels = split_remainder(formula)
     if not levels:
-        return Computed(target, formula)
+        # Where training rows break the formula, it may lead beyond the range that they have.
+        return Computed(target if share >= 1.0 else replace(target, low=None, high=None), formula)
     decimal_scale = 10**target.dtype.scale if isinstance(target.dtype, pl.Decimal) else 1
     return Gap(
         target,
@@ -204,7 +213,7 @@ def _declared_formula(target: Target, formula: Node) -> Transform:
     )
 
 
-def _declared_gap(order: Comparison, targets: Mapping[str, Target], taken: Mapping[str, Transform]) -> Gap | None:
+def _declared_gap(order: Comparison, targets: Mapping[str, Target], taken: Collection[str]) -> Gap | None:
     """Return the gap of the upper or else the lower side, if that is a single column without a transform."""
     for side, base, sign in ((order.right, order.left, 1), (order.left, order.right, -1)):
         if not isinstance(side, Name) or side.column in taken or side.column in columns_of(base):
@@ -240,14 +249,14 @@ def _take_orders(
         for low in direct_lowers:
             sign = "<" if ties[str(Comparison(Name(low), "<=", Name(high)))] == 0 and targets[high].unit else "<="
             rules.append(Rule(str(Comparison(Name(low), sign, Name(high))), "order", (low, high), 1.0, True))
-        if high in transforms or not direct_lowers:
+        if high in transforms or not direct_lowers or targets[high].is_text:
             continue
         base: Node = Name(direct_lowers[0]) if len(direct_lowers) == 1 else Call("max", tuple(map(Name, direct_lowers)))
         least_gap = (
             targets[high].unit if all(rule.text.split()[1] == "<" for rule in rules[-len(direct_lowers) :]) else 0
         )
         gap = Gap(targets[high], base, 1, least_gap)
-        if _keeps_spikes(gap, sample):
+        if keeps_spikes(gap, sample):
             transforms[high] = gap
 
 
@@ -274,22 +283,40 @@ def _take_grids(
         rules.append(Rule(grid.text(), "grid", (name,), 1.0, True))
 
 
+def _take_hours(
+    hours: Sequence[Scored],
+    counted: Counted,
+    first: int,
+    facts: Mapping[str, ColumnFacts],
+    targets: Mapping[str, Target],
+    rules: list[Rule],
+    transforms: dict[str, Transform],
+) -> None:
+    """Model timestamps without the hours that another column contains in all rows; otherwise compute the hours."""
+    for formula_index, one in enumerate(hours, start=first):
+        names = (one.target, *columns_of(one.formula))
+        if counted.alike[formula_index] < counted.rows or any(facts[name].nans for name in names):
+            continue
+        rules.append(Rule(describe_formula(one), "formula", names, 1.0, True))
+        grid = transforms.get(names[1])
+        form = grid.form if isinstance(grid, Dated) else ""
+        has_nulls = any(facts[name].nulls for name in names)
+        fits = grid is None or (isinstance(grid, Dated) and not grid.grid)
+        if not has_nulls and fits and bool(form) == targets[names[1]].is_text:
+            transforms[names[1]] = hourless(one, targets, form)
+            if in_order(list(transforms.values())) is not None:
+                continue
+            transforms.pop(names[1])
+            transforms |= {} if grid is None else {names[1]: grid}
+        if one.target not in transforms:
+            transforms[one.target] = Computed(targets[one.target], one.formula)
+            if in_order(list(transforms.values())) is None:
+                transforms.pop(one.target)
+
+
 def _same_decimals(grid: Decimals, target: Target) -> bool:
     """Whether the column has more decimals over all rows than any component of the mixture in the sample."""
     return target.decimals is None or target.decimals > max(digits for digits, _ in grid.shares)
-
-
-def _keeps_spikes(gap: Gap, sample: pl.DataFrame) -> bool:
-    """Whether gaps are about as concentrated as the column, so that a column of few values keeps its spikes."""
-    own, gaps = sample.get_column(gap.target.name).drop_nulls(), gap.reduce(sample)
-    assert gaps is not None
-    return _concentration(gaps.drop_nulls()) >= LOST_SPIKES * _concentration(own) or own.n_unique() > 0.3 * len(own)
-
-
-def _concentration(series: pl.Series) -> float:
-    """Return the probability that two random rows have the same value."""
-    value_counts = series.alias("").value_counts()["count"].to_numpy() if len(series) else np.ones(1)
-    return float(((value_counts / value_counts.sum()) ** 2).sum())
 
 
 def _acyclic(transforms: dict[str, Transform]) -> list[Transform]:

@@ -10,6 +10,7 @@ from typing import Any
 import polars as pl
 
 from arf_dask.errors import OptionError, unknown_column
+from arf_dask.rules.contradictions import check_contradictions
 from arf_dask.rules.evaluation import check_comparison
 from arf_dask.rules.expressions import MIRRORED, Call, Comparison, Constant, Name, Node, Operation, columns_of
 from arf_dask.rules.grammar import parse_rule
@@ -96,6 +97,7 @@ def check_declared(declared: Declared, dtypes: Mapping[str, pl.DataType], keys: 
             )
         rules_by_target[target] = rule
     _check_circles(rules_by_target)
+    check_contradictions(declared.comparisons)
 
 
 def formula_target(rule: Comparison) -> str | None:

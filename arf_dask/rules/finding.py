@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import polars as pl
@@ -12,8 +12,17 @@ from arf_dask.data.axes import FLOATS, summarise_axis
 from arf_dask.rules.evaluation import kind_of_dtype
 from arf_dask.rules.expressions import Comparison, Name, Operation, columns_of
 from arf_dask.rules.grids import Grid, find_grid
+from arf_dask.rules.hour_search import hours_fit, split_hours
 from arf_dask.rules.number_search import Guess, Numbers, search_sums
-from arf_dask.rules.order_search import search_copies, search_differences, search_orders, search_text_copies
+from arf_dask.rules.order_search import LEAST_ROWS as LEAST_ORDERED_ROWS
+from arf_dask.rules.order_search import (
+    search_copies,
+    search_differences,
+    search_named_orders,
+    search_orders,
+    search_text_copies,
+    search_text_orders,
+)
 from arf_dask.rules.part_search import clock_columns, search_parts
 from arf_dask.rules.product_search import search_products
 from arf_dask.rules.scoring import NEARLY_ALL, Scored, score
@@ -23,10 +32,11 @@ from arf_dask.rules.targets import Target, decimals_of
 from arf_dask.typing import Floats
 
 SAMPLE_ROWS = 1_500
-LEAST_ROWS = 40  # minimum number of distinct sampled rows for a search
+LEAST_ROWS = 20  # minimum number of distinct sampled rows for a search
 MOST_COLUMNS = 400  # wider tables are not searched, which would take longer than learning; rules can still be declared
 MOST_TURNED = 40  # maximum number of formulas that are also solved for their inputs
 TIMES = ("date", "datetime", "duration", "time")
+ORDERED_KINDS = (("integer", "number"), ("date", "datetime"), ("duration",), ("time",))
 
 
 @dataclass(frozen=True)
@@ -37,13 +47,18 @@ class Findings:
     orders: list[tuple[str, str]]  # (lower, upper)
     differences: list[tuple[str, str]]
     grids: list[Grid]
+    hours: list[Scored] = field(
+        default_factory=list
+    )  # formulas for the hour of a timestamp that is modelled without it
 
     def without(self, columns: Collection[str]) -> Findings:
         """Return the findings without the rules that determine one of these columns."""
-        formulas = [finding for finding in self.formulas if finding.target not in columns]
+        hours = [one for one in self.hours if not {one.target, *columns_of(one.formula)} & set(columns)]
+        formulas = [*self.formulas, *(one for one in self.hours if one not in hours)]
+        formulas = [finding for finding in formulas if finding.target not in columns]
         orders = [pair for pair in self.orders if pair[1] not in columns]
         grids = [finding for finding in self.grids if finding.target.name not in columns]
-        return Findings(formulas, orders, self.differences, grids)
+        return Findings(formulas, orders, self.differences, grids, hours)
 
 
 def find_rules(sample: pl.DataFrame, skip: Collection[str], rng: np.random.Generator) -> Findings:
@@ -56,9 +71,9 @@ def find_rules(sample: pl.DataFrame, skip: Collection[str], rng: np.random.Gener
     """
     names = [name for name in sample.columns if name not in skip]
     frame = sample.select([pl.nth(sample.columns.index(name)) for name in names]).unique(maintain_order=True)
-    if frame.height < LEAST_ROWS or frame.width < 2:
-        return Findings([], [], [], [])
     targets = {name: sample_target(frame.get_column(name)) for name in names}
+    if frame.height < LEAST_ROWS or frame.width < 2:
+        return Findings([], _named_orders(frame, targets), [], [])
     numbers = _numbers(frame, targets, ("integer", "number"))
     guesses = [*search_copies(numbers), *search_sums(numbers, rng), *search_products(numbers, rng)]
     guesses += [*search_parts(frame), *search_text_copies(frame), *_time_copies(frame, targets)]
@@ -67,17 +82,26 @@ def find_rules(sample: pl.DataFrame, skip: Collection[str], rng: np.random.Gener
         for guess in guesses
         if (scored_guess := score(guess, frame, targets[guess.target], rng)) is not None
     ]
-    formulas = choose([*scored, *_turned(scored, frame, targets, rng)], frame, targets)
+    scored += _turned(scored, frame, targets, rng)
+    others, hours = split_hours(scored, frame)
+    formulas = choose(others, frame, targets)
+    if hours and not hours_fit(hours, formulas):
+        formulas, hours = choose(scored, frame, targets), []
     decided_names = {formula.target for formula in formulas}
-    orders = [pair for pair in _orders(frame, targets, numbers, rng) if not decided_names & set(pair)]
-    taken_names = {*decided_names, *(high for _, high in orders)}
+    hour_names = {name for one in hours for name in (one.target, *columns_of(one.formula))}
+    orders = [
+        pair
+        for pair in (*_orders(frame, targets, numbers, rng), *search_text_orders(frame, rng))
+        if not (decided_names | hour_names) & set(pair) or _is_partial_copy(pair, formulas)
+    ]
+    taken_names = {*decided_names, *(high for _, high in orders if not targets[high].is_text)}
     clock_names = set(clock_columns(frame))
     grids = [
         find_grid(frame.get_column(name), targets[name], name in clock_names)
         for name in names
         if name not in taken_names
     ]
-    return Findings(formulas, orders, search_differences(frame), [grid for grid in grids if grid is not None])
+    return Findings(formulas, orders, search_differences(frame), [grid for grid in grids if grid is not None], hours)
 
 
 def sample_target(series: pl.Series) -> Target:
@@ -88,7 +112,9 @@ def sample_target(series: pl.Series) -> Target:
     )
 
 
-def _numbers(frame: pl.DataFrame, targets: dict[str, Target], kinds: tuple[str, ...]) -> Numbers:
+def _numbers(
+    frame: pl.DataFrame, targets: dict[str, Target], kinds: tuple[str, ...], least_rows: int = LEAST_ROWS
+) -> Numbers:
     """Return the columns of these kinds that have at least three distinct values, as floats."""
     names, columns, half_units, is_whole = [], [], [], []
     for series in frame:
@@ -96,7 +122,7 @@ def _numbers(frame: pl.DataFrame, targets: dict[str, Target], kinds: tuple[str, 
             continue
         values = _floats(series)
         known_values = values[~np.isnan(values)]
-        if len(known_values) < LEAST_ROWS or len(np.unique(known_values)) < 3:
+        if len(known_values) < least_rows or len(np.unique(known_values)) < 3:
             continue
         target = targets[series.name]
         names.append(series.name)
@@ -125,10 +151,27 @@ def _orders(
     frame: pl.DataFrame, targets: dict[str, Target], numbers: Numbers, rng: np.random.Generator
 ) -> list[tuple[str, str]]:
     """Find orders between numbers, between dates and datetimes, between durations, and between times."""
+    if frame.height < LEAST_ORDERED_ROWS:
+        return _named_orders(frame, targets)
     order_pairs = search_orders(numbers, rng, plain=True)
-    for kinds in (("date", "datetime"), ("duration",), ("time",)):
+    for kinds in ORDERED_KINDS[1:]:
         order_pairs += search_orders(_numbers(frame, targets, kinds), rng, plain=False)
     return order_pairs
+
+
+def _named_orders(frame: pl.DataFrame, targets: dict[str, Target]) -> list[tuple[str, str]]:
+    """Find the orders of a small table that the names of its columns imply."""
+    tables = [_numbers(frame, targets, kinds, 1) for kinds in ORDERED_KINDS]
+    return [pair for table in tables for pair in search_named_orders(table)]
+
+
+def _is_partial_copy(pair: tuple[str, str], formulas: list[Scored]) -> bool:
+    """Whether the only formulas for a pair of ordered columns say that they are equal in some rows."""
+    deciding = [one for one in formulas if one.target in pair]
+    return (
+        all(one.share < NEARLY_ALL and one.formula in [Name(name) for name in pair] for one in deciding)
+        and len(deciding) == 1
+    )
 
 
 def _turned(

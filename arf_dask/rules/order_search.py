@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import combinations
+from itertools import combinations, permutations
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from arf_dask.data.dates import date_form, read_dates
 from arf_dask.rules.evaluation import kind_of_dtype
 from arf_dask.rules.expressions import Name
 from arf_dask.rules.number_search import Guess, Numbers
@@ -20,6 +21,7 @@ SURPRISE = 40  # minimum number of rows that break the rule after shuffling
 SURPRISING_SHARE = {True: 0.1, False: 0.02}  # minimum share of such rows, by `plain`: plain numbers must overlap more
 NAMED_SURPRISE = 15  # minimum if the names imply the order: the probability of chance is at most exp(-15)
 NAMED_SHARE = 0.05
+NAMED_ROWS = 5  # minimum number of rows of a small table, in which names are the only evidence
 WORDS = (
     *(("start", "stop"), ("start", "end"), ("begin", "end"), ("first", "last"), ("from", "to"), ("entry", "exit")),
     *(("min", "max"), ("minimum", "maximum"), ("low", "high"), ("lower", "upper"), ("open", "closed"), ("t0", "t1")),
@@ -75,6 +77,35 @@ def search_orders(numbers: Numbers, rng: np.random.Generator, *, plain: bool) ->
             (numbers.names[low], numbers.names[high]) for high in np.flatnonzero(is_order) if high in usable_columns
         ]
     return [pair for pair in order_pairs if pair[0] != pair[1] and (pair[1], pair[0]) not in order_pairs]
+
+
+def search_text_orders(frame: pl.DataFrame, rng: np.random.Generator) -> list[tuple[str, str]]:
+    """Return the ordered pairs of columns that store dates as text, if texts and dates have the same order."""
+    columns_by_form: dict[str, dict[str, Floats]] = {}
+    for series in frame:
+        form = date_form(series) if series.dtype == pl.String else None
+        if form is not None and form.startswith("%Y"):
+            dates = read_dates(series, form).cast(pl.Datetime("us")).to_physical().cast(pl.Float64)
+            columns_by_form.setdefault(form, {})[series.name] = np.array(dates.to_numpy())
+    order_pairs = []
+    for columns in columns_by_form.values():
+        table = np.stack(list(columns.values()), axis=1)
+        no_units = np.zeros(len(columns))
+        order_pairs += search_orders(Numbers(list(columns), table, no_units, no_units == 0), rng, plain=False)
+    return order_pairs
+
+
+def search_named_orders(numbers: Numbers) -> list[tuple[str, str]]:
+    """Return the ordered pairs of a small table whose names imply the order that all of its rows have."""
+    order_pairs = []
+    for low, high in permutations(range(len(numbers.names)), 2):
+        if not has_order_names(numbers.names[low], numbers.names[high]):
+            continue
+        low_values, high_values = numbers.values[:, low], numbers.values[:, high]
+        is_known = ~np.isnan(low_values) & ~np.isnan(high_values)
+        if is_known.sum() >= NAMED_ROWS and (low_values[is_known] <= high_values[is_known]).all():
+            order_pairs.append((numbers.names[low], numbers.names[high]))
+    return order_pairs
 
 
 def has_order_names(low: str, high: str) -> bool:

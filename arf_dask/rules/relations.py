@@ -12,6 +12,7 @@ from arf_dask.rules.evaluation import Flags, satisfied
 from arf_dask.rules.expressions import Comparison
 from arf_dask.rules.grammar import parse_rule
 from arf_dask.rules.grids import Dated, Indexed
+from arf_dask.rules.hourless import Hourless
 from arf_dask.rules.transforms import ClockGap, Transform, inputs_of
 
 KINDS = ("formula", "order", "difference", "together", "grid")
@@ -150,7 +151,7 @@ def check_rules(
         n_checked: int | None = None
         n_broken: int | None = None
         grid = relations.targets.get(rule.columns[0]) if rule.kind == "grid" else None
-        if isinstance(grid, Indexed | Dated | ClockGap) and rule.columns[0] in frame.columns:
+        if isinstance(grid, Indexed | Dated | ClockGap | Hourless) and rule.columns[0] in frame.columns:
             grid_column = frame.get_column(rule.columns[0])
             n_checked, n_broken = len(grid_column) - grid_column.null_count(), int(grid.off_grid(grid_column).sum())
         elif rule.kind == "together":

@@ -35,6 +35,23 @@ def solve(equation: Comparison, column: str) -> Node | None:
     return right
 
 
+def adjust(equation: Comparison, column: str) -> Node | None:
+    """Return a column with only the digits changed that a quotient or a remainder decides, or None for others.
+
+    >>> from arf_dask.rules.expressions import write
+    >>> from arf_dask.rules.grammar import parse_rule
+    >>> write(adjust(parse_rule("hour == clock // 100"), "clock"))
+    'hour * 100 + clock % 100'
+    """
+    match equation.right:
+        case Operation("//", Name(name), Constant() as divisor) if name == column:
+            return Operation("+", Operation("*", equation.left, divisor), Operation("%", Name(column), divisor))
+        case Operation("%", Name(name), Constant() as divisor) if name == column:
+            kept_digits = Operation("*", Operation("//", Name(column), divisor), divisor)
+            return Operation("+", kept_digits, equation.left)
+    return None
+
+
 def _times(node: Node, column: str) -> int:
     match node:
         case Name(name):

@@ -14,6 +14,7 @@ import polars as pl
 from arf_dask.rules.evaluation import evaluate
 from arf_dask.rules.expressions import Call, Name, Node, columns_of, write
 from arf_dask.rules.grids import Grid, Indexed
+from arf_dask.rules.hourless import Hourless
 from arf_dask.rules.targets import Target
 
 
@@ -63,13 +64,24 @@ class Stated:
     def rebuild(self, frame: pl.DataFrame, modelled: pl.Series | None) -> pl.Series:
         assert modelled is not None
         formula_units = self.target.formula_units(evaluate(self.formula, frame))
-        units = formula_units.zip_with(self.follows(modelled), modelled.cast(formula_units.dtype).alias(""))
-        return self.target.values(units)
+        own_units = modelled.cast(formula_units.dtype).alias("")
+        own_units = _clock_units(own_units) if self._is_clock else own_units
+        return self.target.values(formula_units.zip_with(self.follows(modelled), own_units))
+
+    @property
+    def _is_clock(self) -> bool:
+        return isinstance(self.formula, Call) and self.formula.function in ("clock", "clock24")
 
     def unfit(self, frame: pl.DataFrame) -> pl.Series:
         """Flag rows outside the observed range, and nulls in columns without nulls."""
         values = frame.get_column(self.target.name).alias("")
         return ~self.target.in_range(self.target.units(values)) | _forbidden_null(self.target, values)
+
+
+def _clock_units(units: pl.Series) -> pl.Series:
+    """Spread the numbers between two hours that no clock shows, such as 1763, over the minutes of their hour."""
+    minutes = units % 100
+    return units - minutes + minutes.zip_with(minutes < 60, ((minutes - 60) * 1.5).floor().cast(units.dtype))
 
 
 DAY = 1_440  # minutes
@@ -202,12 +214,12 @@ class Gap:
         return units
 
 
-Transform: TypeAlias = Computed | Stated | Gap | ClockGap | Grid
+Transform: TypeAlias = Computed | Stated | Gap | ClockGap | Hourless | Grid
 
 
 def expression_of(transform: Transform) -> Node | None:
-    """Return the expression that a transform evaluates to rebuild its column; None for grids."""
-    if isinstance(transform, Grid):
+    """Return the expression that a transform evaluates to rebuild its column; None for grids and hours."""
+    if isinstance(transform, Grid | Hourless):
         return None
     if isinstance(transform, ClockGap):
         return transform.expression
@@ -216,6 +228,8 @@ def expression_of(transform: Transform) -> Node | None:
 
 def inputs_of(transform: Transform) -> tuple[str, ...]:
     """Return the columns that a transform needs to rebuild its column."""
+    if isinstance(transform, Hourless):
+        return (transform.hour,)
     expression = expression_of(transform)
     return () if expression is None else columns_of(expression)
 

@@ -17,6 +17,7 @@ from arf_dask.data.bins import (
     cut_bins,
     find_atoms,
 )
+from arf_dask.data.key_learning import has_key_name
 from arf_dask.data.profile import Profile
 from arf_dask.errors import OptionError
 from arf_dask.schema.bundles import LEAST_ROWS, MOST_COMBINATIONS, combine, find_bundles
@@ -146,8 +147,27 @@ def _find_groups(
     step_ids = {step.target for step in steps} | {step.line for step in steps}
     return [
         *declared_groups,
-        *find_bundles({i: c for i, c in discrete_columns.items() if i not in step_ids}, frame.height),
+        *find_bundles(
+            {
+                i: column
+                for i, column in discrete_columns.items()
+                if i not in step_ids and (frame.height >= LEAST_ROWS or _is_label(profiles[i]))
+            },
+            frame.height,
+        ),
     ], steps
+
+
+def _is_label(profile: Profile) -> bool:
+    """Whether a column of a small table holds names or codes, which a lookup table pairs, rather than measurements.
+
+    Pairing measurements that are all different would reproduce the rows.
+    """
+    if profile.kind == "categorical":
+        return True
+    values = profile.numbers.values
+    is_dense = len(values) > 0 and values[-1] - values[0] < 2 * len(values)
+    return profile.dtype.is_integer() and (has_key_name(profile.name) or is_dense)
 
 
 def _declared_groups(profiles: list[Profile], bundles: Sequence[Sequence[str]]) -> list[list[int]]:

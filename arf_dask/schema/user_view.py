@@ -8,6 +8,7 @@ import polars as pl
 
 from arf_dask.data.axes import FLOATS, Axis, AxisSummary, make_axis
 from arf_dask.rules.grids import Dated
+from arf_dask.rules.hourless import Hourless
 from arf_dask.rules.relations import Relations
 from arf_dask.rules.transforms import Computed, Stated, Transform
 from arf_dask.schema.columns import Column, Schema
@@ -35,7 +36,7 @@ def _column(name: str, modelled: Column | None, relations: Relations) -> Column:
         return modelled
     dtype = relations.dtypes[name]
     nulls = 0 if modelled is None else modelled.nulls
-    if isinstance(transform, Dated):
+    if isinstance(transform, Dated) or (isinstance(transform, Hourless) and transform.form):
         return Column(name, dtype, "categorical", pl.Series([], dtype=dtype), nulls=nulls)
     if transform.target.is_text:
         return Column(name, dtype, _kind(transform, "categorical"), _levels(transform, modelled, dtype), nulls=nulls)

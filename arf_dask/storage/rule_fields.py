@@ -15,6 +15,7 @@ from arf_dask.rules.evaluation import check_comparison, kind_of
 from arf_dask.rules.expressions import Name, Node, columns_of, write
 from arf_dask.rules.grammar import parse_expression, parse_rule
 from arf_dask.rules.grids import CALENDAR, GRIDS, Dated, Decimals, Indexed
+from arf_dask.rules.hourless import Hourless, is_zone
 from arf_dask.rules.relations import KINDS, Relations, Rule
 from arf_dask.rules.targets import Target
 from arf_dask.rules.transforms import ClockGap, Computed, Gap, Stated, Transform, in_order
@@ -33,6 +34,7 @@ _DETAILS: dict[str, dict[str, Any]] = {
     "grid": {"grid": str, "step": float},
     "decimals": {"shares": list},
     "dates": {"form": str, "grid": str},
+    "hours": {"form": str, "zone": str},
 }
 MOST_DECIMALS = 38
 NUMBER = (int, float)
@@ -91,6 +93,10 @@ def check_relations(tables: LeafTables) -> None:
             dtype_fits = dtype == (pl.Int64() if transform.grid else plain_dtype)
             require(dtype_fits, MODEL_JSON, f"relations: column {name[:40]!r} is not modelled as dates")
             continue
+        if isinstance(transform, Hourless):
+            dtype_fits = dtype == pl.Datetime("us")
+            require(dtype_fits, MODEL_JSON, f"relations: column {name[:40]!r} is not modelled as timestamps")
+            continue
         expected = (
             pl.Int64()
             if isinstance(transform, Indexed | ClockGap)
@@ -115,6 +121,8 @@ def _describe_step(step: Transform) -> dict[str, Any]:
             details = {"sign": sign, "least": least, "levels": list(levels), "decimals": decimals, "step": spacing}
         case ClockGap(target, column):
             kind, expression = "clock", Name(column)
+        case Hourless(target, hour, zone, form):
+            kind, expression, details = "hours", Name(hour), {"form": form, "zone": zone}
         case Indexed(target, grid, distance):
             return {
                 "kind": "grid",
@@ -165,6 +173,16 @@ def _parse_step(data: Any, dtypes: dict[str, pl.DataType]) -> Transform:
         is_valid = is_valid and kind_of(node, dtypes, where) in ("integer", "number")
         require(is_valid, MODEL_JSON, f"{where}: no clock number")
         return ClockGap(target, columns_of(node)[0])
+    if fields["kind"] == "hours":
+        is_valid = isinstance(node, Name) and kind_of(node, dtypes, where) in ("integer", "number")
+        is_valid = is_valid and (
+            details["form"] in FORMS and has_clock(details["form"])
+            if target.is_text
+            else isinstance(target.dtype, pl.Datetime) and not details["form"]
+        )
+        is_valid = is_valid and (not details["zone"] or is_zone(details["zone"]))
+        require(is_valid, MODEL_JSON, f"{where}: no timestamp with an hour")
+        return Hourless(target, columns_of(node)[0], details["zone"], details["form"])
     if fields["kind"] == "state":
         is_valid = isinstance(details["sentinel"], str) == target.is_text and _finite(details["sentinel"])
         require(is_valid, MODEL_JSON, f"{where}: a state that its type does not have")

@@ -18,7 +18,8 @@ logger = logging.getLogger(__name__)
 
 MIN_ROWS = 5  # minimum training rows, unless copies are allowed
 RECOGNISABLE_ACCURACY = 0.65  # out-of-bag accuracy from which on the user is warned
-MOSTLY_DISTINCT, MOSTLY_DISTINCT_ROWS = 0.5, 30  # thresholds of a reported text column: levels per row, and rows
+MOSTLY_DISTINCT, MOSTLY_DISTINCT_ROWS = 0.5, 5  # thresholds of a reported text column: levels per row, and rows
+FEW_ROWS = 30  # in smaller tables, only columns without any repeated value are reported
 
 
 def check_row_count(n_rows: int, options: Options) -> None:
@@ -54,7 +55,8 @@ def _has_mostly_distinct_values(column: Column, schema: Schema) -> bool:
     """Return whether the levels of a text column, which are sampled verbatim, are numerous enough to identify rows."""
     n_known = schema.n_rows - column.nulls
     is_text = isinstance(column.dtype, pl.String | pl.Categorical) and column.kind == "categorical"
-    return is_text and n_known >= MOSTLY_DISTINCT_ROWS and len(column.levels) >= MOSTLY_DISTINCT * n_known
+    min_levels = MOSTLY_DISTINCT * n_known if n_known >= FEW_ROWS else n_known
+    return is_text and n_known >= MOSTLY_DISTINCT_ROWS and len(column.levels) >= min_levels
 
 
 def warn_if_recognisable(forest: AdversarialForest) -> None:

@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import arf_dask
 from arf_dask.data.keys import KeyShape, fresh_keys
 from arf_dask.data.profiling import profile_frame
 from arf_dask.data.template_learning import learn_strings
@@ -491,3 +492,12 @@ def test_uniform_characters_are_not_narrowed() -> None:
     rng = np.random.default_rng(0)
     values = pl.Series(["".join(rng.choice(list("0123456789abcdef"), 16)) for _ in range(2_000)])
     assert set(learn_strings(values).templates[0].positions) == {"0-9a-f"}
+
+
+def test_a_dozen_people_do_not_come_out_with_their_salaries() -> None:
+    names = ["Ann", "Bo", "Cy", "Di", "Ed", "Flo", "Gus", "Hal", "Ida", "Joe", "Kim", "Lou"]
+    salaries = [1200, 3400, 5100, 2300, 4400, 3900, 2800, 6100, 7300, 1900, 2600, 3300]
+    people = pl.DataFrame({"name": names, "salary": salaries, "age": [30, 41, 22, 35, 55, 61, 28, 39, 47, 52, 33, 26]})
+    with pytest.warns(arf_dask.KeyColumnWarning, match="'name' are mostly different and come out as they are"):
+        rows = arf_dask.synthesize(people, n=300, trees=3, seed=1, progress=False)
+    assert rows.join(people, on=people.columns, how="semi").height == 0

@@ -7,6 +7,7 @@ import numpy as np
 import polars as pl
 import pytest
 
+import arf_dask
 from arf_dask.rules.finding import find_rules
 from arf_dask.rules.scoring import describe_formula
 
@@ -168,3 +169,17 @@ def test_an_order_that_the_names_tell_is_found_where_one_column_is_mostly_zero()
     frame = pl.DataFrame({"start": start, "stop": stop, "age": rng.normal(0, 9, 170)})
     assert find_rules(frame, (), rng).orders == [("start", "stop")]
     assert find_rules(frame.rename({"start": "a", "stop": "b"}), (), rng).orders == []
+
+
+def test_small_tables_have_formulas_and_orders_that_names_imply() -> None:
+    rng = np.random.default_rng(8)
+    for n_rows in (8, 22, 35):
+        start = rng.integers(1900, 2000, n_rows)
+        won, lost = rng.integers(100, 5_000, (2, n_rows))
+        data = pl.DataFrame({"start": start, "end": start + rng.integers(1, 9, n_rows), "won": won, "lost": lost})
+        data = data.with_columns(lead=pl.col("won") - pl.col("lost"))
+        model = arf_dask.fit(data, trees=2, seed=1, progress=False)
+        texts = [rule.text for rule in model.rules]
+        assert "start < end" in texts
+        assert ("lead == won - lost" in texts) == (n_rows >= 20)
+        assert model.check(model.sample(300, seed=2))["broken"].sum() == 0

@@ -128,3 +128,18 @@ def test_an_equation_is_solved_for_every_input(column: Any) -> None:
     solved = solve(rule, column)
     assert solved is not None
     assert evaluate(solved, frame)[0] == pytest.approx(float(frame[column][0]))
+
+
+@pytest.mark.parametrize(
+    "rules",
+    [["a < b", "b < a"], ["a < b", "b <= c", "c == a"], ["a <= 10", "a >= 20"], ["a == 3", "b == a", "b > 7"]],
+)
+def test_rules_that_no_row_can_satisfy_are_refused(rules: list[str]) -> None:
+    dtypes = {name: pl.Int64() for name in "abc"}
+    with pytest.raises(OptionError, match="contradict each other"):
+        check_declared(read_rules(rules), dtypes, [])
+
+
+@pytest.mark.parametrize("rules", [["a <= b", "b <= a"], ["a >= 10", "a <= 20"], ["a < b", "a < c", "b <= c"]])
+def test_rules_that_rows_can_satisfy_are_accepted(rules: list[str]) -> None:
+    check_declared(read_rules(rules), {name: pl.Int64() for name in "abc"}, [])

@@ -279,3 +279,65 @@ def test_a_table_of_very_many_columns_says_that_rules_are_not_looked_for(caplog:
         "rules are not looked for in 401 columns, more than 400. Declare those that matter with rules=."
     ]
     assert model.rules == []
+
+
+def test_a_declared_remainder_that_rows_break_still_fits() -> None:
+    rng = np.random.default_rng(3)
+    price = np.round(rng.gamma(2, 10, 60), 1)
+    total = np.round(rng.normal(50, 20, 60), 2)
+    data = pl.DataFrame({"price": price, "total": total})
+    with pytest.warns(arf_dask.RuleWarning, match="training rows break"):
+        model = arf_dask.fit(data, rules=["total == price + one_of(0, 3.9)"], find_rules=False, trees=2, progress=False)
+    rows = model.sample(200, seed=1)
+    assert rows.height == 200
+    assert model.check(rows)["broken"].sum() == 0
+
+
+def test_columns_that_are_ordered_and_often_equal_keep_both() -> None:
+    rng = np.random.default_rng(4)
+    net = np.round(rng.gamma(3, 10, 600), 2)
+    gross = np.round(net + np.where(rng.random(600) < 0.3, 0, rng.gamma(2, 4, 600)), 2)
+    model = arf_dask.fit(pl.DataFrame({"net": net, "gross": gross}), trees=3, seed=1, progress=False)
+    assert [rule.text for rule in model.rules] == ["net <= gross"]
+    rows = model.sample(2_000, seed=2)
+    assert (rows["net"] <= rows["gross"]).all()
+    assert 0.2 < (rows["net"] == rows["gross"]).mean() < 0.4
+
+
+def test_dates_stored_as_text_keep_their_order() -> None:
+    rng = np.random.default_rng(5)
+    start = rng.integers(0, 700, 400)
+    days = pl.DataFrame({"opened": start, "settled": start + rng.integers(0, 30, 400)}).cast(pl.Int32)
+    data = days.with_columns((pl.all() + 19_000).cast(pl.Date).dt.to_string("%Y-%m-%d"), amount=rng.normal(0, 1, 400))
+    model = arf_dask.fit(data, trees=3, seed=1, progress=False)
+    assert "opened <= settled" in [rule.text for rule in model.rules]
+    rows = model.sample(500, seed=2)
+    assert rows.height == 500
+    assert (rows["opened"] <= rows["settled"]).all()
+
+
+def test_clock_numbers_outside_their_formula_are_clock_numbers() -> None:
+    rng = np.random.default_rng(6)
+    planned, delay = rng.integers(0, 1_440, 3_000), rng.integers(-5, 90, 3_000).astype(np.float64)
+    actual = (planned + delay.astype(int)) % 1_440
+    data = pl.DataFrame({"planned": _clock(planned), "actual": _clock(actual), "delay": delay})
+    data = data.with_columns(delay=pl.when(pl.Series(rng.random(3_000) < 0.2)).then(None).otherwise(pl.col("delay")))
+    model = arf_dask.fit(data, trees=3, seed=1, progress=False)
+    rows = model.sample(3_000, seed=2)
+    assert rows["delay"].null_count() > 300
+    assert (rows["actual"] % 100).max() < 60
+
+
+def _clock(minutes: Any) -> Any:
+    return minutes // 60 * 100 + minutes % 60
+
+
+def test_a_declared_order_leaves_declared_groups_together() -> None:
+    rng = np.random.default_rng(7)
+    data = pl.DataFrame({"size": rng.integers(0, 20, 150), "grade": rng.choice(list("uvw"), 150)})
+    data = data.with_columns(low=pl.col("size") - pl.Series(rng.integers(0, 5, 150)))
+    rules = ["low <= size", ["size", "grade"]]
+    model = arf_dask.fit(data, rules=rules, find_rules=False, trees=3, seed=1, progress=False)
+    rows = model.sample(500, seed=2)
+    assert model.check(rows)["broken"].sum() == 0
+    assert rows.join(data.unique(), on=["size", "grade"], how="anti").height == 0
