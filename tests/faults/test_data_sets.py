@@ -367,3 +367,40 @@ def test_a_lock_is_not_left_behind_by_a_failure(model: Any, tmp_path: Path) -> N
     with pytest.raises(arf_dask.ImpossibleConditionError):
         model.sample_parquet(tmp_path / "o", 10, given={"g": "a", "x": (900, 901)})
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.skipif(os.name != "posix", reason="names of POSIX")
+@pytest.mark.parametrize("name", ["a b", "ünï 日本 🎉", "*[1]?", "#x?y=1", "%20", "two\nlines", "n" * 250, "ü" * 120])
+def test_any_name_of_a_directory_works(model: Any, tmp_path: Path, name: str) -> None:
+    for seed in (1, 2):
+        model.sample_parquet(tmp_path / name, 30, seed=seed, mode="overwrite").verify()
+    assert rows_of(tmp_path / name).equals(model.sample(30, seed=2))
+    for _ in range(2):
+        model.save(tmp_path / f"m{name}")
+    assert arf_dask.load(tmp_path / f"m{name}").sample(9, seed=1).equals(model.sample(9, seed=1))
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted([name, f"m{name}"])
+
+
+@pytest.mark.skipif(os.name != "posix", reason="names of POSIX")
+@pytest.mark.parametrize("name", ["loop", "a\0b", "a\udc80b", "n" * 300])
+def test_a_path_that_cannot_be_used_is_named(model: Any, tmp_path: Path, name: str) -> None:
+    if name == "loop":
+        (tmp_path / name).symlink_to(tmp_path / name)
+    before = sorted(tmp_path.iterdir())
+    for write in (lambda path: model.sample_parquet(path, 10), model.save):
+        with pytest.raises((arf_dask.OptionError, OutputError), match=r"Give another path|too long"):
+            write(tmp_path / name)
+    assert sorted(tmp_path.iterdir()) == before
+
+
+@pytest.mark.skipif(os.name != "posix", reason="symbolic links")
+def test_a_link_to_a_directory_stays_a_link(model: Any, tmp_path: Path) -> None:
+    for name in ("data", "model"):
+        (tmp_path / name).mkdir()
+        (tmp_path / f"to {name}").symlink_to(tmp_path / name)
+    for seed in (1, 2):
+        model.sample_parquet(tmp_path / "to data", 30, seed=seed, mode="overwrite")
+        model.save(tmp_path / "to model")
+    assert rows_of(tmp_path / "data").equals(model.sample(30, seed=2))
+    assert arf_dask.load(tmp_path / "model").schema.names == model.schema.names
+    assert all((tmp_path / f"to {name}").is_symlink() for name in ("data", "model"))
