@@ -1,4 +1,4 @@
-"""Descriptions of a model: dictionaries for `--json`, and lines of text for `inspect`."""
+"""Descriptions of models and data sets: dictionaries for `--json`, and lines of text for `inspect`."""
 
 from __future__ import annotations
 
@@ -10,9 +10,11 @@ import polars as pl
 from arf_dask.model import Model
 from arf_dask.runtime.display import printable
 from arf_dask.schema.columns import Column
+from arf_dask.storage.manifest import Manifest
 from arf_dask.storage.model_file import model_hash
 
 SHOWN_LEVELS = 4
+SHOWN_PARTS = 10
 WIDEST = 32  # maximum width of a table cell
 
 
@@ -95,12 +97,32 @@ def inspection_lines(model: Model, path: str, size: int) -> list[str]:
     return [*lines, "", *rule_lines] if rule_lines else lines
 
 
+def manifest_lines(manifest: Manifest) -> list[str]:
+    """Return the lines that `arf-dask inspect` prints for a data set."""
+    job, parts = manifest.job, manifest.parts
+    versions = ", ".join(f"{name} {version}" for name, version in job.written_by.items())
+    lines = [
+        f"data set  {printable(manifest.path)} ({manifest.bytes / 1e6:,.1f} MB)",
+        f"rows      {manifest.rows:,}, synthetic, {len(manifest.columns):,} columns, {len(parts):,} files",
+        f"model     {manifest.model_hash[:12]}, seed {manifest.seed}",
+        f"written   by {printable(versions)}",
+    ]
+    if manifest.given is not None:
+        lines.append(f"given     {printable(manifest.given)}")
+    width = min(max(map(len, manifest.columns), default=0), WIDEST)
+    lines += ["", *(f"{printable(name).ljust(width)}  {printable(kind)}" for name, kind in manifest.columns.items())]
+    part_lines = [f"{part.file}  {part.rows:,} rows, {part.bytes:,} bytes" for part in parts[:SHOWN_PARTS]]
+    if len(parts) > SHOWN_PARTS:
+        part_lines.append(f"... and {len(parts) - SHOWN_PARTS:,} more")
+    return [*lines, "", *part_lines]
+
+
 def check_lines(found: pl.DataFrame, n_rows: int) -> list[str]:
     """Return the lines that `arf-dask check` prints: one per rule, violated rules first."""
     lines = [f"{n_rows:,} rows, {found.height:,} rules"]
     for row in found.sort("broken", descending=True, nulls_last=True).to_dicts():
         if row["rows"] is None:
-            lines.append(f"not checked  {row['rule']}: a column is missing, or there is nothing to check")
+            lines.append(f"not checked  {printable(row['rule'])}: a column is missing, or there is nothing to check")
             continue
         rule_state = "holds" if not row["broken"] else f"{row['broken']:,} of {row['rows']:,} rows break it"
         share_note = (
@@ -108,7 +130,7 @@ def check_lines(found: pl.DataFrame, n_rows: int) -> list[str]:
             if row["share"] >= 1 or not row["found"]
             else f" (it held in {100 * row['share']:.3g} % of training rows)"
         )
-        lines.append(f"{rule_state}: {row['rule']}{share_note}")
+        lines.append(f"{rule_state}: {printable(row['rule'])}{share_note}")
     return lines
 
 

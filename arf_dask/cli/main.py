@@ -12,7 +12,7 @@ import polars as pl
 
 from arf_dask.api import fit, load
 from arf_dask.cli.condition_text import Dtypes, read_conditions, read_given, read_given_json
-from arf_dask.cli.description import check_lines, describe_column, describe_model, inspection_lines
+from arf_dask.cli.description import check_lines, describe_column, describe_model, inspection_lines, manifest_lines
 from arf_dask.cli.options import CODES, DRAWING, GATE, GIVEN_HELP, LEARNING, READING, RELEASING, SHARED, SOURCES, STORES
 from arf_dask.cli.outcome import FAILED, Commands, print_json, reported
 from arf_dask.cli.release_words import check_page, read_holdout, read_limits, read_policy
@@ -33,6 +33,7 @@ from arf_dask.runtime.cluster import use_scheduler
 from arf_dask.runtime.disk import library_versions
 from arf_dask.runtime.seeds import entropy
 from arf_dask.single_files import check_output, is_file, write_file
+from arf_dask.storage.manifest import SUCCESS, Manifest
 from arf_dask.storage.remote_model import check_model_target
 
 FIT_OPTIONS = (
@@ -56,6 +57,7 @@ arf-dask fit orders.parquet --model orders.model         fit a model once ...
 arf-dask sample orders.model --to out/ -n 1000000        ... and draw rows often
 arf-dask check orders.model new.csv                      count rows that violate its rules
 arf-dask inspect orders.model                            describe a model
+arf-dask inspect out/                                    describe a data set
 arf-dask report orders.csv synthetic.csv -o report.html  measure fidelity and privacy
 
 Every command has its own --help.
@@ -176,11 +178,18 @@ def report_command(real: str, synthetic: str, path: str | None, output: str, **o
 
 
 @cli.command("inspect", epilog=CODES)
-@click.argument("path", metavar="M")
+@click.argument("path", metavar="PATH")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout, also for errors.")
 @click.option("--debug", is_flag=True, help="Show where an error comes from.")
 def inspect_command(path: str, as_json: bool, debug: bool) -> None:
-    """Describe the model in the directory M: columns, levels, ranges, rounds, leaves, size."""
+    """Describe the model or the data set in the directory PATH.
+
+    Of a model: columns, levels, ranges, rounds, leaves, size. Of a data set: rows, seed, model, columns and files.
+    """
+    if (Path(path) / SUCCESS).exists():
+        manifest = Manifest.read(path)
+        click.echo(manifest.to_json().rstrip() if as_json else "\n".join(manifest_lines(manifest)))
+        return
     model = load(path)
     size = sum(file.stat().st_size for file in Path(path).iterdir())
     if as_json:

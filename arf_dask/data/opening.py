@@ -7,11 +7,12 @@ are first written to temporary Parquet files, which are removed when the context
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from itertools import chain
 from os import PathLike
 from pathlib import Path
+from threading import Thread
 from time import sleep
 from typing import Any, NamedTuple
 
@@ -161,7 +162,15 @@ def _run_in_background(plan: pl.LazyFrame) -> None:
             sleep(0.02)
     except BaseException:
         query.cancel()
+        # Polars aborts the whole process if a query ends after its handle is gone, and sinks do not stop at once.
+        Thread(target=_hold_until_end, args=(query,), daemon=True).start()
         raise
+
+
+def _hold_until_end(query: Any) -> None:
+    with suppress(BaseException):
+        while query.fetch() is None:
+            sleep(0.1)
 
 
 def _cut_files(paths: list[str], spool: Spool, reading: Reading) -> Parts:

@@ -10,6 +10,17 @@ from collections.abc import Iterable
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
+from arf_dask.errors import OptionError
+
+
+def resolve_path(path: Path) -> Path:
+    """Return the absolute path without symbolic links. Raises an OptionError if no file can have this path."""
+    try:
+        str(path).encode()  # Parquet writers accept no other names
+        return path.resolve()
+    except (ValueError, RuntimeError) as error:  # a NUL or a lone surrogate, or a loop of symbolic links
+        raise OptionError(f"path {str(path)!r}: cannot be used ({error}). Give another path.") from error
+
 
 def sync_to_disk(path: Path) -> None:
     """Flush a file or directory to disk (fsync)."""

@@ -7,6 +7,7 @@ target, and the backup is removed. The owner of a target knows that all leftover
 from __future__ import annotations
 
 import glob
+import hashlib
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,17 +17,18 @@ from arf_dask.runtime.disk import remove_tree, replace_directory, restore_direct
 from arf_dask.runtime.locks import exclusive
 
 LOCK, STAGING, BACKUP = ".arf_dask-lock", ".arf_dask-new", ".arf_dask-old"
+LONGEST_NAME = 180  # bytes; file systems allow 255
 INNER_LOCK = "_arf_dask.lock"  # inside the target, if its parent directory is not writable
 
 
 def staging_path(target: Path, run: str) -> Path:
     """Return the directory in which a run prepares the replacement of `target`."""
-    return target.with_name(f".{target.name}{STAGING}-{run}")
+    return target.with_name(f".{_short_name(target)}{STAGING}-{run}")
 
 
 def backup_path(target: Path) -> Path:
     """Return the path of the old directory while the new one is renamed to `target`."""
-    return target.with_name(f".{target.name}{BACKUP}")
+    return target.with_name(f".{_short_name(target)}{BACKUP}")
 
 
 def current_path(target: Path) -> Path:
@@ -46,7 +48,7 @@ def own_directory(target: Path) -> Iterator[None]:
     """
     with exclusive(_lock_path(target)):
         restore_directory(target, backup_path(target))
-        for leftover in target.parent.glob(f".{glob.escape(target.name)}{STAGING}-*"):
+        for leftover in target.parent.glob(f".{glob.escape(_short_name(target))}{STAGING}-*"):
             remove_tree(leftover)
         yield
 
@@ -64,4 +66,10 @@ def _lock_path(target: Path) -> Path:
     """Return the lock file: beside the target, or inside it if its parent directory is read-only."""
     if target.is_dir() and not os.access(target.parent, os.W_OK):
         return target / INNER_LOCK
-    return target.with_name(f".{target.name}{LOCK}")
+    return target.with_name(f".{_short_name(target)}{LOCK}")
+
+
+def _short_name(target: Path) -> str:
+    """Return the name of the target; a long one, to which nothing could be added, is replaced by its hash."""
+    name = os.fsencode(target.name)
+    return target.name if len(name) <= LONGEST_NAME else hashlib.sha256(name).hexdigest()

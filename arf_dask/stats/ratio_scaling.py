@@ -103,10 +103,11 @@ def _scale_some(ratios: Floats, rows: Floats, columns: Floats, tolerance: float,
 
 def _take_settled(left: _Open, trail: list[Floats], tolerance: float, found: Factors) -> tuple[_Open, list[Floats]]:
     """Move converged tables into `found`; return the remaining tables and their last factors `trail`."""
-    change = trail[-2] / trail[-1]
-    min_change = change.min(axis=1)
+    # (bin, table): NumPy reduces the few bins of many tables several times faster along the first axis.
+    change = np.ascontiguousarray((trail[-2] / trail[-1]).T)
+    min_change = change.min(axis=0)
     # A factor common to a whole table is ignored.
-    is_settled = change.max(axis=1) - min_change <= tolerance * min_change
+    is_settled = change.max(axis=0) - min_change <= tolerance * min_change
     if not is_settled.any():
         return left, trail
     number = left.number[is_settled]

@@ -6,12 +6,14 @@ publishes the manifest, then `_SUCCESS`, and removes `_job.json`. A call that ra
 
 from __future__ import annotations
 
+import tempfile
 import uuid
 from collections.abc import Mapping
 from contextlib import closing, suppress
 from dataclasses import replace
+from pathlib import Path
 from time import monotonic
-from typing import Any, NamedTuple, get_args
+from typing import Any, get_args
 
 import numpy as np
 import polars as pl
@@ -22,11 +24,12 @@ from arf_dask.forest.tables import LeafTables
 from arf_dask.inference.forge import Sampler
 from arf_dask.inference.ruled_completion import user_condition_frame
 from arf_dask.runtime.cluster import runner_for
-from arf_dask.runtime.disk import library_versions
+from arf_dask.runtime.disk import file_sha256, library_versions
 from arf_dask.runtime.progress import Progress
 from arf_dask.runtime.seeds import entropy
 from arf_dask.schema.columns import first_key_of
-from arf_dask.storage.jobs import JOB, Job, RunState, describe_given, read_run_state
+from arf_dask.storage.existing import Existing, find_existing, holds_parts_of, withdraw
+from arf_dask.storage.jobs import JOB, Job, RunState, describe_given
 from arf_dask.storage.manifest import (
     FORMER_MANIFEST,
     MANIFEST,
@@ -34,7 +37,6 @@ from arf_dask.storage.manifest import (
     SUCCESS,
     Manifest,
     find_problem,
-    read_manifest,
     write_manifest,
 )
 from arf_dask.storage.model_file import model_hash
@@ -49,14 +51,6 @@ LIBRARIES = ("arf_dask", "polars", "numpy", "pyarrow")  # their versions affect 
 FINISHED = (SUCCESS, MANIFEST, FORMER_MANIFEST)
 OWN_NAMES = {*FINISHED, JOB, f"{TEMPORARY}/"}
 RECORD_EVERY = 1.0  # seconds between updates of `_job.json`
-
-
-class Existing(NamedTuple):
-    """The state of a data set in a store before a run starts."""
-
-    job: Job | None  # None if the store holds no data set of arf_dask
-    parts: tuple[Part, ...]  # parts listed in the manifest or `_job.json`
-    manifest: Manifest | None  # None if the data set is unfinished
 
 
 def sample_parquet(
@@ -106,8 +100,7 @@ def sample_parquet(
     if condition_frame is None:
         write_context.source()  # raises for an impossible condition before anything is written
     with runner_for(client) as runner, store.owned():
-        existing = find_existing(store)  # the previous lock owner may have changed it
-        _admit(store, existing, job, mode)
+        existing = _admit(store, find_existing(store), job, mode)  # the previous lock owner may have changed it
         written_manifest = _run(write_context, existing, mode, runner, condition_frame, report)
     url = store.url if isinstance(store, Remote) else None
     return replace(written_manifest, path=store.root, storage_options=storage_options, url=url)
@@ -154,27 +147,17 @@ def make_job(
     return Job(model_hash(tables), *job_fields, portable=portable, first_key=first_key_of(tables.schema))
 
 
-def find_existing(store: Store) -> Existing:
-    """Return the finished or unfinished data set in a store, or an empty record if there is none."""
-    file_names = set(store.names())
-    if SUCCESS in file_names and file_names & {MANIFEST, FORMER_MANIFEST}:
-        with suppress(OutputError):  # if the manifest is damaged, fall back to `_job.json`
-            manifest = read_manifest(store)
-            return Existing(manifest.job, manifest.parts, manifest)
-    run_state = read_run_state(store)
-    if run_state is not None:
-        return Existing(run_state.job, run_state.parts, None)
-    if file_names & {MANIFEST, FORMER_MANIFEST}:
-        manifest = read_manifest(store)  # a run was stopped before writing `_SUCCESS`; raises if damaged
-        return Existing(manifest.job, manifest.parts, None)
-    return Existing(None, (), None)
-
-
-def _admit(store: Store, existing: Existing, job: Job | None, mode: str) -> None:
-    """Raise an OutputError if the content of the store conflicts with this job or mode."""
+def _admit(store: Store, existing: Existing, job: Job | None, mode: str) -> Existing:
+    """Return the data set that the run starts from. Raises an OutputError if it conflicts with this job or mode."""
     existing_names = [name for name in store.names() if name != f"{TEMPORARY}/"]
     if not existing_names:
-        return
+        return existing
+    if existing.damage is not None and mode != "error":
+        if mode == "resume" and job is None:
+            return existing  # checked again when the job is known
+        if mode != "resume" or job is None or not holds_parts_of(store, job):
+            raise existing.damage
+        existing = existing._replace(job=job, damage=None)  # its parts say that they belong to this job
     foreign = [
         name for name in existing_names if existing.job is None or not (name in OWN_NAMES or PART_NAME.fullmatch(name))
     ]
@@ -195,6 +178,7 @@ def _admit(store: Store, existing: Existing, job: Job | None, mode: str) -> None
                 f"{store.root}: another job was begun there: {'; '.join(differences)}. Ask for the same, "
                 'say mode="overwrite" to replace it, or give another path.'
             )
+    return existing
 
 
 # The run itself; the store is locked by this process.
@@ -205,7 +189,7 @@ def _run(
 ) -> Manifest:
     store = work.store
     if mode == "resume" and existing.job is not None:
-        if existing.manifest is not None and not any(find_problem(store, part) for part in existing.parts):
+        if existing.manifest is not None and _is_intact(work, existing.manifest):
             store.clear()
             store.remove([JOB])
             return existing.manifest
@@ -219,6 +203,15 @@ def _run(
             staging_store.discard()
         return written_manifest
     return _write(work, runner, frame, report)
+
+
+def _is_intact(work: WriteContext, manifest: Manifest) -> bool:
+    """Return whether a finished data set is as it was written: all of its parts, and every byte of its manifest."""
+    with tempfile.TemporaryDirectory(prefix="arf_dask-") as directory:
+        path = Path(directory) / MANIFEST
+        write_manifest(manifest, path, work.schema())
+        expected = Part(MANIFEST, 0, path.stat().st_size, file_sha256(path))
+    return not any(find_problem(work.store, part) for part in (expected, *manifest.parts))
 
 
 def _write(work: WriteContext, runner: Any, frame: pl.DataFrame | None, report: Progress) -> Manifest:
@@ -241,7 +234,7 @@ def _write(work: WriteContext, runner: Any, frame: pl.DataFrame | None, report: 
         with output_errors(store.root):
             _publish(work, manifest)
     except OutputError as error:
-        _withdraw(work)
+        withdraw(store, work.job, {work.part_name(part) for part in range(work.job.n_parts)})
         raise _with_hint(error, work) from error
     finally:
         if JOB in _names(store):  # interrupted: record progress for the next run
@@ -286,15 +279,6 @@ def _publish(work: WriteContext, manifest: Manifest) -> None:
         path.touch()
         store.commit(path, SUCCESS)
     store.remove([JOB])
-
-
-def _withdraw(work: WriteContext) -> None:
-    """Remove the parts of this run from a shared store that another job has taken over."""
-    with suppress(OutputError):
-        existing = find_existing(work.store)
-        if work.store.is_shared and existing.job is not None and existing.job.id != work.job.id:
-            own_files = {work.part_name(part) for part in range(work.job.n_parts)}
-            work.store.remove([name for name in work.store.names() if name in own_files])
 
 
 def _with_hint(error: OutputError, work: WriteContext) -> OutputError:

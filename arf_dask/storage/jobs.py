@@ -21,8 +21,9 @@ from arf_dask.storage.parquet import Part
 from arf_dask.storage.stores import Store, output_errors
 from arf_dask.typing import OnImpossible
 
-FORMAT, VERSION = "arf_dask output", 2
-READABLE = (1, 2)
+FORMAT, VERSION = "arf_dask output", 3
+READABLE = (1, 2, 3)
+HASHED_SINCE = 3  # earlier versions have no hash of their own content
 JOB = "_job.json"
 SHOWN_CHARACTERS = 200  # maximum length of a condition shown in a manifest
 MARK = 12  # length of the job hash in part names in object stores
@@ -106,10 +107,10 @@ def read_run_state(store: Store) -> RunState | None:
     try:
         content = load_json(read_bytes(store, JOB))
         return RunState(parse_job(content["job"]), str(content.get("run", "")), parse_parts(content.get("parts", [])))
-    except (ValueError, TypeError, KeyError) as error:
+    except (ValueError, TypeError, KeyError, RecursionError) as error:
         raise OutputError(
-            f"{store.location(JOB)}: cannot be read as a job of arf_dask ({error}). Remove {store.root} yourself, or "
-            "give another path."
+            f"{store.location(JOB)}: is damaged ({type(error).__name__}: {error}). Write the same job again with the "
+            'same seed and mode="resume", or give another path.'
         ) from error
 
 
@@ -133,7 +134,7 @@ def parse_parts(content: Any) -> tuple[Part, ...]:
     parts = tuple(Part(**one) for one in content)
     for part in parts:
         fine = type(part.file) is str and type(part.sha256) is str
-        if not fine or type(part.rows) is not int or type(part.bytes) is not int:
+        if not fine or any(type(count) is not int for count in (part.rows, part.bytes, part.redrawn)):
             raise ValueError(f"a part {str(part.file)[:40]!r} with fields of wrong types")
     return parts
 
@@ -199,8 +200,9 @@ def _clip(text: str) -> str:
 
 
 def dump_json(fields: Mapping[str, Any]) -> str:
-    """Serialize fields as JSON, preceded by the format and version."""
-    return json.dumps({"format": FORMAT, "version": VERSION, **fields}, indent=1, allow_nan=False) + "\n"
+    """Serialize fields as JSON, preceded by the format and version and followed by their own hash."""
+    content = {"format": FORMAT, "version": VERSION, **fields}
+    return json.dumps({**content, "sha256": _content_hash(content)}, indent=1, allow_nan=False) + "\n"
 
 
 def load_json(text: bytes) -> dict[str, Any]:
@@ -208,4 +210,11 @@ def load_json(text: bytes) -> dict[str, Any]:
     fields = json.loads(text)
     if not isinstance(fields, dict) or fields.get("format") != FORMAT or fields.get("version") not in READABLE:
         raise ValueError(f"not of the format {FORMAT!r}, version {VERSION}")
+    recorded_hash = fields.pop("sha256", None)
+    if (fields["version"] >= HASHED_SINCE or recorded_hash is not None) and recorded_hash != _content_hash(fields):
+        raise ValueError("the content does not match its own SHA-256")
     return fields
+
+
+def _content_hash(content: Mapping[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()

@@ -9,11 +9,11 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
 import polars as pl
-import pyarrow as pa
 
 from arf_dask.errors import OutputError
 from arf_dask.runtime.display import TextInNotebooks
@@ -24,7 +24,7 @@ from arf_dask.typing import PathLike
 
 MANIFEST, SUCCESS = "_manifest.parquet", "_SUCCESS"
 FORMER_MANIFEST = "manifest.json"  # used by data sets written before version 0.2
-PART_NAME = re.compile(r"part-(\d{5,})(-[0-9a-f]{12})?\.parquet")
+PART_NAME = re.compile(r"part-([0-9]{5,})(-[0-9a-f]{12})?\.parquet")
 KEY = "arf_dask.manifest"
 WIDE = {"Int128": pl.Int128(), "UInt128": pl.UInt128()}  # stored as text
 
@@ -189,17 +189,19 @@ def read_manifest(store: Store) -> Manifest:
     is_former = MANIFEST not in store.names()
     name = FORMER_MANIFEST if is_former else MANIFEST
     try:
-        fields = load_json(read_bytes(store, name) if is_former else _metadata_bytes(store))
+        content = read_bytes(store, name)
+        fields = load_json(content if is_former else read_key_value(BytesIO(content))[KEY].encode())
         job, parts = parse_job(fields["job"]), parse_parts(fields["parts"])
         column_types = {str(column_name): str(type_name) for column_name, type_name in fields["columns"].items()}
-        manifest = Manifest(
-            store.root, int(fields["rows"]), int(fields["bytes"]), parts, column_types, job, fields.get("release")
-        )
+        rows, n_bytes, release = fields["rows"], fields["bytes"], fields.get("release")
+        if type(rows) is not int or type(n_bytes) is not int or not isinstance(release, dict | None):
+            raise ValueError("'rows', 'bytes' or 'release' have wrong types")
+        manifest = Manifest(store.root, rows, n_bytes, parts, column_types, job, release)
         _check_parts(manifest)
-    except (ValueError, TypeError, KeyError, AttributeError, pa.ArrowException) as error:
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise OutputError(
-            f"{store.location(name)}: is damaged ({type(error).__name__}: {error}). Restore it from a copy, or remove "
-            "the data set and write it again."
+            f"{store.location(name)}: is damaged ({type(error).__name__}: {error}). Write the same job again with the "
+            'same seed and mode="resume", or restore it from a copy.'
         ) from error
     return manifest
 
@@ -213,11 +215,6 @@ def find_problem(store: Store, part: Part) -> str | None:
         return f"{part.file} is missing"
     except OSError as error:
         return f"{part.file} cannot be read ({error})"
-
-
-def _metadata_bytes(store: Store) -> bytes:
-    with store.open(MANIFEST) as file:
-        return read_key_value(file)[KEY].encode()
 
 
 def _check_parts(manifest: Manifest) -> None:

@@ -29,6 +29,7 @@ from arf_dask.runtime.disk import (
     library_versions,
     machine_memory,
     remove_tree,
+    resolve_path,
     sync_to_disk,
 )
 from arf_dask.runtime.locks import LockHeldError
@@ -36,6 +37,7 @@ from arf_dask.runtime.replacement import current_path, own_directory, staging_pa
 from arf_dask.storage.fields import BAD_INPUT, MODEL_JSON, describe
 from arf_dask.storage.layout import ALL_SCHEMAS, SCHEMAS, SORTED, Arrays, assemble_tables, file_tables
 from arf_dask.storage.rule_fields import check_relations, describe_relations, parse_relations
+from arf_dask.storage.stores import output_errors
 from arf_dask.storage.validation import check_tables
 from arf_dask.typing import PathLike
 
@@ -70,7 +72,7 @@ def save(tables: LeafTables, path: PathLike) -> None:
     except ModelFormatError as error:
         raise ModelFormatError(f"this model does not hold together and was not saved: {error}") from error
     try:
-        with own_directory(target):
+        with output_errors(path), own_directory(target):
             check_model_path(target)  # the previous lock owner may have changed it
             staging = staging_path(target, uuid.uuid4().hex)
             try:
@@ -126,7 +128,11 @@ def _hash_column(digest: Any, column: Any) -> None:
 
 def check_model_path(path: Path) -> Path:
     """Return the absolute path to save to. Raises an OptionError unless it is new, empty, or holds only a model."""
-    target = path.resolve()
+    with output_errors(path):
+        return _check_target(path, resolve_path(path))
+
+
+def _check_target(path: Path, target: Path) -> Path:
     if not target.parent.is_dir():
         raise OptionError(f"path {str(path)!r}: there is no directory {str(target.parent)!r}. Create it first.")
     if not os.path.lexists(target):

@@ -18,6 +18,7 @@ GROUP_CELLS = 2**24  # maximum cells per row group, which bounds the memory of w
 DICTIONARY_VALUES = 2**15  # maximum distinct values for which a dictionary pays off
 AS_TEXT = (pl.Int128, pl.UInt128)  # Parquet has no 128-bit integers
 CHUNK = 2**20
+JOB_KEY = "arf_dask.job"  # the key of the job's id in the metadata of a part
 
 
 class Part(NamedTuple):
@@ -112,9 +113,12 @@ def read_metadata(file: BinaryIO, schema: Any, rows: int) -> dict[str, str] | No
 
 
 def read_key_value(file: BinaryIO) -> dict[str, str]:
-    """Return the key-value metadata of a Parquet file. Raises an Arrow error for other files."""
-    with pq.ParquetFile(file) as parquet:
-        return _decoded(parquet.metadata.metadata)
+    """Return the key-value metadata of a Parquet file. Raises a ValueError for other files."""
+    try:
+        with pq.ParquetFile(file) as parquet:
+            return _decoded(parquet.metadata.metadata)
+    except (OSError, pa.ArrowException) as error:  # Arrow reports some damage as an OSError
+        raise ValueError(str(error).strip()) from error
 
 
 def _decoded(metadata: Mapping[bytes, bytes] | None) -> dict[str, str]:

@@ -21,9 +21,10 @@ from arf_dask.inference.guarded_rows import draw_guarded_block, make_guarded_sou
 from arf_dask.inference.sources import Source, cut_blocks, cut_conditions
 from arf_dask.runtime.once import OncePerProcess
 from arf_dask.runtime.tasks import Threads, n_cores
+from arf_dask.storage.existing import withdraw
 from arf_dask.storage.jobs import Job, read_run_state
 from arf_dask.storage.manifest import find_problem
-from arf_dask.storage.parquet import Part, arrow_schema, dictionary_columns, digest, read_metadata, write_part
+from arf_dask.storage.parquet import JOB_KEY, Part, arrow_schema, dictionary_columns, digest, read_metadata, write_part
 from arf_dask.storage.portable import portable_dtypes, portable_frame, portable_schema
 from arf_dask.storage.stores import Store, explain
 
@@ -77,7 +78,7 @@ class WriteContext:
             "arf_dask.synthetic": "true",
             "arf_dask.model": job.model_hash,
             "arf_dask.seed": str(job.seed),
-            "arf_dask.job": job.id,
+            JOB_KEY: job.id,
             "arf_dask.part": f"{part} of {job.n_parts}",
         }
 
@@ -209,9 +210,19 @@ def _write_part(work: WriteContext, part: int, draw: _Drawer) -> Part:
         new_part = _checked(work, part, path)._replace(redrawn=draw.redrawn)
         # A killed run may have finished this part without recording it: identical files are kept.
         if find_problem(work.store, new_part) is not None:
-            check_ownership(work.store, work.run)
-            work.store.commit(path, name)
+            _commit_part(work, path, name)
     return new_part
+
+
+def _commit_part(work: WriteContext, path: Path, name: str) -> None:
+    """Publish a part; if another run took over a shared store during the upload, remove it again."""
+    check_ownership(work.store, work.run)
+    work.store.commit(path, name)
+    try:
+        check_ownership(work.store, work.run)
+    except OutputError:
+        withdraw(work.store, work.job, {name})
+        raise
 
 
 def _checked(work: WriteContext, part: int, path: Path) -> Part:

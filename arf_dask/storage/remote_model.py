@@ -16,7 +16,7 @@ from arf_dask.forest.tables import LeafTables
 from arf_dask.runtime.forks import check_not_forked
 from arf_dask.runtime.urls import is_url, local_path
 from arf_dask.storage.fields import MODEL_JSON
-from arf_dask.storage.layout import SCHEMAS
+from arf_dask.storage.layout import ALL_SCHEMAS
 from arf_dask.storage.model_file import check_model_path, read_tables, save
 from arf_dask.storage.stores import Store, open_store
 from arf_dask.typing import PathLike
@@ -34,8 +34,9 @@ def save_model(tables: LeafTables, path: PathLike, storage_options: Mapping[str,
     with tempfile.TemporaryDirectory(prefix="arf_dask-") as directory:
         save(tables, Path(directory) / "model")
         store.prepare("model")
-        store.remove([MODEL_JSON])
-        for name in [*SCHEMAS, MODEL_JSON]:
+        file_names = {file.name for file in (Path(directory) / "model").iterdir()}
+        store.remove([MODEL_JSON, *(ALL_SCHEMAS.keys() - file_names)])
+        for name in [*sorted(file_names - {MODEL_JSON}), MODEL_JSON]:
             store.commit(Path(directory) / "model" / name, name)
 
 
@@ -49,7 +50,7 @@ def read_model(path: PathLike, storage_options: Mapping[str, Any] | None = None)
     if MODEL_JSON not in store.names():
         raise ModelFormatError(f"model {store.root!r}: no {MODEL_JSON} there. Give the URL that `model.save` wrote to.")
     with tempfile.TemporaryDirectory(prefix="arf_dask-") as directory:
-        for name in set(store.names()) & {MODEL_JSON, *SCHEMAS}:
+        for name in set(store.names()) & {MODEL_JSON, *ALL_SCHEMAS}:
             _copy(store, name, Path(directory) / name)
         try:
             return read_tables(directory)
@@ -65,7 +66,7 @@ def check_model_target(path: PathLike, storage_options: Mapping[str, Any] | None
         return
     store = open_store(path, storage_options)
     held = store.names()
-    others = [name for name in held if name != MODEL_JSON and name not in SCHEMAS]
+    others = [name for name in held if name != MODEL_JSON and name not in ALL_SCHEMAS]
     if others:
         raise OptionError(f"path {store.root!r} holds something else than a model ({others[0]!r}). Give a new URL.")
 

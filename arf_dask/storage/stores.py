@@ -20,7 +20,7 @@ import fsspec
 
 from arf_dask.errors import OptionError, OutputError
 from arf_dask.runtime.cloud_options import fsspec_options, missing_package
-from arf_dask.runtime.disk import remove_tree, replace_file, sync_to_disk
+from arf_dask.runtime.disk import remove_tree, replace_file, resolve_path, sync_to_disk
 from arf_dask.runtime.locks import LockHeldError
 from arf_dask.runtime.replacement import current_path, own_directory, staging_path, swap_directory
 from arf_dask.runtime.urls import is_url, local_path, public_url, without_secrets
@@ -88,7 +88,7 @@ def open_store(path: PathLike, storage_options: Mapping[str, Any] | None) -> Sto
             f"storage_options: {text!r} is a local path and has none. Give a URL such as s3://..., or none."
         )
     with output_errors(text):
-        return Directory(Path(text).resolve())
+        return Directory(resolve_path(Path(text)))
 
 
 def write_file(path: PathLike, content: bytes, storage_options: Mapping[str, Any] | None) -> None:

@@ -386,6 +386,21 @@ def test_inspect_tells_machines_everything(files: Path) -> None:
     assert facts["bytes"] > 0
 
 
+def test_inspect_shows_a_data_set(files: Path, tmp_path: Path) -> None:
+    made = arf_dask.load(files / "m").sample_parquet(
+        tmp_path / "o", 1_500, seed=2, rows_per_file=100, given={"sex": "f"}
+    )
+    shown = run("inspect", tmp_path / "o").stdout
+    assert "1,500, synthetic, 5 columns, 15 files" in shown
+    assert f"model     {made.model_hash[:12]}, seed 2" in shown
+    assert "given     {'sex': 'f'}" in shown
+    assert "part-00009.parquet  100 rows" in shown
+    assert "... and 5 more" in shown
+    assert run("inspect", tmp_path / "o", "--json").stdout == made.to_json()
+    (tmp_path / "o" / "_manifest.parquet").write_bytes(b"PAR1")
+    assert "_manifest.parquet: is damaged" in run("inspect", tmp_path / "o", code=1).stderr
+
+
 @pytest.mark.parametrize(
     "words", [["--help"], ["fit", "-h"], ["sample", "-h"], ["synthesize", "-h"], ["inspect", "-h"]]
 )

@@ -21,8 +21,9 @@ import arf_dask
 from arf_dask import Manifest, OutputError
 from arf_dask.storage import manifest as manifest_module
 from arf_dask.storage import part_writing
-from arf_dask.storage.jobs import RunState
+from arf_dask.storage.jobs import RunState, dump_json
 from arf_dask.storage.parquet import write_part
+from arf_dask.storage.stores import Remote
 
 
 @pytest.fixture(scope="module")
@@ -193,8 +194,9 @@ def rewrite_manifest(out: Path, **changes: Any) -> None:
     """Change the manifest of a data set and leave all else."""
     schema = pq.read_schema(out / "part-00000.parquet")
     content = json.loads(Manifest.read(out).to_json())
-    content.update(changes)
-    write_part(out / "_manifest.parquet", [], schema, {manifest_module.KEY: json.dumps(content)}, [])
+    fields = {name: value for name, value in content.items() if name not in ("format", "version", "sha256")}
+    text = dump_json({**fields, **changes})
+    write_part(out / "_manifest.parquet", [], schema, {manifest_module.KEY: text}, [])
 
 
 @pytest.mark.parametrize(
@@ -205,11 +207,12 @@ def rewrite_manifest(out: Path, **changes: Any) -> None:
         (lambda parts: [{**parts[0], "rows": 7}, *parts[1:]], "part 0 cannot be"),
         (lambda parts: [{**parts[0], "rows": "7"}, *parts[1:]], "fields of wrong types"),
         (lambda parts: [{"file": "part-00000.parquet"}, *parts[1:]], "missing 3 required"),
+        (lambda parts: [{**parts[0], "redrawn": "7"}, *parts[1:]], "fields of wrong types"),
         (lambda parts: [parts[1], parts[0], *parts[2:]], "part 0 cannot be"),
         (lambda parts: 5, "not iterable"),
     ],
 )
-def test_a_manifest_that_cannot_be_right_is_an_error_and_resume_mends_it(
+def test_a_manifest_that_cannot_be_right_is_an_error_and_resume_of_the_same_job_mends_it(
     model: Any, tmp_path: Path, change: Any, told: str
 ) -> None:
     out = tmp_path / "o"
@@ -219,12 +222,39 @@ def test_a_manifest_that_cannot_be_right_is_an_error_and_resume_mends_it(
     with pytest.raises(OutputError, match=r"_manifest\.parquet: is damaged") as caught:
         Manifest.read(out)
     assert told in str(caught.value)
-    with pytest.raises(OutputError, match="is damaged"):
-        model.sample_parquet(out, 4_000, seed=5, rows_per_file=400, mode="resume")
-    (out / "_manifest.parquet").unlink()
-    (out / "_SUCCESS").unlink()
-    (out / "_job.json").write_text(RunState(made.job, "run", ()).to_json())
+    for options in ({"seed": 6, "mode": "resume"}, {"seed": 5, "mode": "overwrite"}):  # may be another data set
+        with pytest.raises(OutputError, match="is damaged"):
+            model.sample_parquet(out, 4_000, rows_per_file=400, **options)
     model.sample_parquet(out, 4_000, seed=5, rows_per_file=400, mode="resume")
+    assert everything(out) == before
+
+
+def test_any_flipped_bit_of_a_manifest_is_refused_or_harmless_and_resume_mends_it(model: Any, tmp_path: Path) -> None:
+    out, rng = tmp_path / "o", np.random.default_rng(3)
+    made = model.sample_parquet(out, 400, seed=5, rows_per_file=100)
+    before = everything(out)
+    whole = (out / "_manifest.parquet").read_bytes()
+    for place in rng.integers(0, len(whole), 60):
+        (out / "_manifest.parquet").write_bytes(flip(whole, int(place)))
+        try:
+            read = Manifest.read(out)
+        except OutputError:
+            read = made
+        assert read == made
+        model.sample_parquet(out, 400, seed=5, rows_per_file=100, mode="resume")
+        assert everything(out) == before
+
+
+def test_resume_of_the_same_job_mends_a_damaged_record_of_a_stopped_run(model: Any, tmp_path: Path) -> None:
+    out = tmp_path / "o"
+    made = model.sample_parquet(out, 800, seed=5, rows_per_file=100)
+    before = everything(out)
+    for name in ("_manifest.parquet", "_SUCCESS", "part-00003.parquet"):
+        (out / name).unlink()
+    (out / "_job.json").write_text(RunState(made.job, "run", made.parts[:2]).to_json()[:-200])
+    with pytest.raises(OutputError, match=r"_job\.json: is damaged"):
+        model.sample_parquet(out, 800, seed=6, rows_per_file=100, mode="resume")
+    model.sample_parquet(out, 800, seed=5, rows_per_file=100, mode="resume")
     assert everything(out) == before
 
 
@@ -253,6 +283,7 @@ def test_a_data_set_of_the_first_version_is_still_read(model: Any, tmp_path: Pat
     made = model.sample_parquet(out, 800, seed=5, rows_per_file=400)
     content = json.loads(made.to_json())
     content["version"] = 1
+    del content["sha256"]
     (out / "_manifest.parquet").unlink()
     (out / "manifest.json").write_text(json.dumps(content))
     assert Manifest.read(out) == made
@@ -299,6 +330,28 @@ def test_tasks_of_a_dead_run_cannot_write_into_the_data_set_of_another(model: An
     assert names == ["_SUCCESS", "_manifest.parquet", made.parts[0].file]
 
 
+def test_an_upload_that_ends_after_another_job_took_over_is_removed_again(
+    model: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from fsspec.implementations.memory import MemoryFileSystem
+
+    MemoryFileSystem.store.clear()
+    url, made = "memory://bucket/late", list[Manifest]()
+    upload = Remote.commit
+
+    def slow_upload(store: Remote, path: Path, name: str) -> None:
+        if name.startswith("part-00001") and not made:  # another job begins and ends during this upload
+            made.append(model.sample_parquet(url, 300, seed=2, mode="overwrite"))
+        upload(store, path, name)
+
+    monkeypatch.setattr(Remote, "commit", slow_upload)
+    with pytest.raises(OutputError, match="another run has taken over"):
+        model.sample_parquet(url, 800, seed=1, rows_per_file=400)
+    made[0].verify()
+    names = sorted(str(name).rsplit("/", 1)[-1] for name in MemoryFileSystem().ls("/bucket/late", detail=False))
+    assert names == ["_SUCCESS", "_manifest.parquet", made[0].parts[0].file]
+
+
 def test_credentials_of_a_url_appear_nowhere(model: Any, tmp_path: Path) -> None:
     secret = "hunter2secret"
     with pytest.raises(OutputError) as caught:
@@ -314,3 +367,40 @@ def test_a_lock_is_not_left_behind_by_a_failure(model: Any, tmp_path: Path) -> N
     with pytest.raises(arf_dask.ImpossibleConditionError):
         model.sample_parquet(tmp_path / "o", 10, given={"g": "a", "x": (900, 901)})
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.skipif(os.name != "posix", reason="names of POSIX")
+@pytest.mark.parametrize("name", ["a b", "ünï 日本 🎉", "*[1]?", "#x?y=1", "%20", "two\nlines", "n" * 250, "ü" * 120])
+def test_any_name_of_a_directory_works(model: Any, tmp_path: Path, name: str) -> None:
+    for seed in (1, 2):
+        model.sample_parquet(tmp_path / name, 30, seed=seed, mode="overwrite").verify()
+    assert rows_of(tmp_path / name).equals(model.sample(30, seed=2))
+    for _ in range(2):
+        model.save(tmp_path / f"m{name}")
+    assert arf_dask.load(tmp_path / f"m{name}").sample(9, seed=1).equals(model.sample(9, seed=1))
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted([name, f"m{name}"])
+
+
+@pytest.mark.skipif(os.name != "posix", reason="names of POSIX")
+@pytest.mark.parametrize("name", ["loop", "a\0b", "a\udc80b", "n" * 300])
+def test_a_path_that_cannot_be_used_is_named(model: Any, tmp_path: Path, name: str) -> None:
+    if name == "loop":
+        (tmp_path / name).symlink_to(tmp_path / name)
+    before = sorted(tmp_path.iterdir())
+    for write in (lambda path: model.sample_parquet(path, 10), model.save):
+        with pytest.raises((arf_dask.OptionError, OutputError), match=r"Give another path|too long"):
+            write(tmp_path / name)
+    assert sorted(tmp_path.iterdir()) == before
+
+
+@pytest.mark.skipif(os.name != "posix", reason="symbolic links")
+def test_a_link_to_a_directory_stays_a_link(model: Any, tmp_path: Path) -> None:
+    for name in ("data", "model"):
+        (tmp_path / name).mkdir()
+        (tmp_path / f"to {name}").symlink_to(tmp_path / name)
+    for seed in (1, 2):
+        model.sample_parquet(tmp_path / "to data", 30, seed=seed, mode="overwrite")
+        model.save(tmp_path / "to model")
+    assert rows_of(tmp_path / "data").equals(model.sample(30, seed=2))
+    assert arf_dask.load(tmp_path / "model").schema.names == model.schema.names
+    assert all((tmp_path / f"to {name}").is_symlink() for name in ("data", "model"))

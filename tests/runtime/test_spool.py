@@ -32,6 +32,23 @@ with open_parts(many.filter(pl.col("x") + pl.col("y") > 0)):
 """
 
 
+INTERRUPTED = """
+import gc, signal, time
+import polars as pl
+from arf_dask.data.opening import open_parts
+signal.signal(signal.SIGINT, signal.default_int_handler)  # also if started with SIGINT ignored
+many = pl.LazyFrame({"x": range(200_000)}).join(pl.LazyFrame({"y": range(200)}), how="cross")
+print("ready", flush=True)
+try:
+    with open_parts(many.filter(pl.col("x") + pl.col("y") > 0)):
+        time.sleep(600)
+except KeyboardInterrupt:
+    pass
+gc.collect()
+time.sleep(5)  # the query ends meanwhile
+"""
+
+
 def start(code: str, directory: Path) -> subprocess.Popen[str]:
     environment = {**os.environ, "TMPDIR": str(directory), "POLARS_MAX_THREADS": "1"}
     process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, env=environment, text=True)
@@ -86,6 +103,14 @@ def test_a_signal_is_heard_while_rows_are_written(tmp_path: Path) -> None:
     wait_for_rows(tmp_path)
     process.terminate()
     assert process.wait(timeout=60) == -signal.SIGTERM
+    assert not list(tmp_path.iterdir())
+
+
+def test_ctrl_c_while_rows_are_written_does_not_end_the_process(tmp_path: Path) -> None:
+    process = start(INTERRUPTED, tmp_path)
+    wait_for_rows(tmp_path)
+    process.send_signal(signal.SIGINT)
+    assert process.wait(timeout=60) == 0
     assert not list(tmp_path.iterdir())
 
 

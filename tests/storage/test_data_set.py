@@ -413,8 +413,8 @@ def test_resume_refuses_another_model_and_other_libraries(model: Any, tmp_path: 
     with pytest.raises(OutputError, match=r"polars: version 1\.0 there, .* here"):
         model.sample_parquet(out, 10, seed=3, mode="resume")
     (out / "_job.json").write_text("{")
-    with pytest.raises(OutputError, match=r"_job\.json: cannot be read"):
-        model.sample_parquet(out, 10, seed=3, mode="resume")
+    with pytest.raises(OutputError, match=r"_job\.json: is damaged"):
+        model.sample_parquet(out, 10, seed=4, mode="resume")
 
 
 def test_resume_refuses_foreign_parquet_and_what_was_never_begun(model: Any, tmp_path: Path) -> None:

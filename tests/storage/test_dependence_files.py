@@ -129,3 +129,15 @@ def test_older_models_without_the_option_are_read(saved: Path, model: Any, tmp_p
     rewrite(saved, older)
     shutil.move(saved, tmp_path / "older")
     assert arf_dask.load(tmp_path / "older").sample(100, seed=1).height == 100
+
+
+def test_a_model_with_and_without_a_tree_is_saved_to_one_url_in_turn(model: Any) -> None:
+    from fsspec.implementations.memory import MemoryFileSystem
+
+    MemoryFileSystem.store.clear()
+    independent = arf_dask.fit(model.sample(200, seed=1), trees=2, dependence="none", seed=1, progress=False)
+    for one in (model, independent, model):
+        one.save("memory://bucket/model")
+        assert model_hash(arf_dask.load("memory://bucket/model")._tables) == model_hash(one._tables)
+        n_files = len(MemoryFileSystem().ls("/bucket/model", detail=False))
+        assert n_files == 1 + len(layout.ALL_SCHEMAS if one is model else layout.SCHEMAS)
