@@ -22,6 +22,7 @@ import pyarrow.parquet as pq
 
 from arf_dask.data.arrow_frames import (
     STREAM_BYTES,
+    digits_remedy,
     from_arrow,
     is_iceberg,
     is_stream,
@@ -115,7 +116,8 @@ def _cut_stream(data: Any, spool: Spool) -> Parts:
                 dtypes = _schema(str(target))
                 return Parts(dtypes, _cut_file(str(target), dtypes), to_original)
     except pa.ArrowException as error:
-        raise DataError(f"the Arrow stream cannot be read: {error}. Can it be read as a table?") from error
+        remedy = digits_remedy(error, reader.schema) or ". Can it be read as a table?"
+        raise DataError(f"the Arrow stream cannot be read: {error}{remedy}") from error
     frame = from_arrow(pa.Table.from_batches(held_batches, reader.schema))
     return Parts(dict(frame.schema), cut_frame(frame), to_original)
 
