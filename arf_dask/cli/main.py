@@ -84,7 +84,7 @@ def cli() -> None:
 def fit_command(sources: tuple[str, ...], path: str, **options: Any) -> None:
     """Learn the joint distribution of a table.
 
-    IN is a CSV or Parquet file, a directory of them, a pattern such as 'data/*.parquet', a URL, or - for CSV on stdin.
+    IN is a CSV or Parquet file, a directory of them, a pattern such as 'data/*.parquet', a URL, or - for stdin.
     """
     check_any_url(options, path, *sources)
     check_model_target(path, storage_options_of(path, options))
@@ -125,7 +125,7 @@ def sample_command(path: str, n: int, **options: Any) -> None:
 def synthesize_command(sources: tuple[str, ...], n: int | None, **options: Any) -> None:
     """Learn a table and draw a synthetic twin of it.
 
-    IN is a CSV or Parquet file, a directory of them, a pattern such as 'data/*.parquet', a URL, or - for CSV on stdin.
+    IN is a CSV or Parquet file, a directory of them, a pattern such as 'data/*.parquet', a URL, or - for stdin.
     To resume, give the same IN and --seed.
     """
     _check_output(options, *sources)

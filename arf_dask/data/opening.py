@@ -37,6 +37,7 @@ from arf_dask.data.files import (
     encoding_remedy,
     find_files,
     is_csv,
+    is_delta_directory,
     is_partitioned,
     is_path_list,
     is_read_by_polars,
@@ -171,6 +172,8 @@ def _cut_files(paths: list[str], spool: Spool, reading: Reading) -> Parts:
         paths = copy_files(paths, spool.new_file, reading.storage)
     if any(map(is_url, paths)):
         return _cut_urls(paths, spool, reading)
+    if any(map(is_delta_directory, paths)):
+        return replace(_cut_lazy_frame(scan(paths), spool), to_original=_unchanged)
     files = find_files(paths)
     if is_partitioned(paths, files):
         return _cut_partitioned(paths, files, spool)

@@ -13,7 +13,7 @@ import pytest
 from polars.testing import assert_frame_equal
 
 import arf_dask
-from arf_dask.errors import MissingExtraError, OptionError, OutputError
+from arf_dask.errors import DataError, MissingExtraError, OptionError, OutputError
 from arf_dask.storage.delta import DeltaSink
 from arf_dask.storage.portable import portable_frame
 
@@ -149,6 +149,17 @@ def test_a_transaction_that_was_forgotten_is_found_by_its_files(
     monkeypatch.setattr(deltalake.DeltaTable, "transaction_version", lambda *_: None)
     model.sample_delta(tmp_path / "t", 500, seed=1, mode="append")
     assert_frame_equal(rows_of(tmp_path / "t"), expected(model, 1))
+
+
+def test_a_path_of_a_delta_table_is_its_current_version(tmp_path: Path) -> None:
+    for shift, mode in ((0, "error"), (100, "overwrite")):
+        frame = DATA.select(pl.col("n").cast(pl.Int64) + shift, "x")
+        frame.write_delta(tmp_path / "table", mode=mode)  # type: ignore[call-overload]
+    model = arf_dask.fit(tmp_path / "table", trees=3, seed=0)
+    assert model.sample(200, seed=0)["n"].min() >= 100  # replaced rows are still in the directory
+    assert model.log_density(tmp_path / "table").len() == DATA.height
+    with pytest.raises(DataError, match="the table alone"):
+        arf_dask.fit([tmp_path / "table", tmp_path / "other.parquet"])
 
 
 def test_a_delta_table_is_data_at_its_version(model: Any, tmp_path: Path) -> None:
