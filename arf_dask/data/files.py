@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import glob
 import logging
+import re
 from collections.abc import Mapping, Sequence
 from inspect import signature
 from os import PathLike
@@ -31,6 +32,7 @@ OTHER_FORMATS = {
     (".avro",): "polars.read_avro",
     (".xlsx", ".xls", ".xlsb", ".ods"): "polars.read_excel",
 }
+NOT_UTF8 = re.compile(r"(invalid|not valid|decode)[^<]*utf-?8|utf-?8[^<]*(invalid|not valid|decode)", re.IGNORECASE)
 INFERENCE_ROWS = 10_000
 ERRORS = (OSError, pl.exceptions.PolarsError)
 
@@ -102,7 +104,7 @@ def public_cause(path: str, error: BaseException) -> BaseException | None:
 
 def encoding_remedy(error: BaseException) -> str:
     """Return advice about text that is not UTF-8, or an empty string for other errors."""
-    if "utf-8" not in str(error).lower() and "utf8" not in str(error).lower():
+    if NOT_UTF8.search(str(error)) is None:
         return ""
     return '. Say its encoding: read_options={"encoding": "cp1252"}, or --encoding cp1252, for example.'
 

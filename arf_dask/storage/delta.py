@@ -8,19 +8,23 @@ application transaction: running a committed job again adds nothing.
 from __future__ import annotations
 
 import json
+import re
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from arf_dask.errors import OutputError, missing_extra
 from arf_dask.runtime.cloud_options import object_store_options
-from arf_dask.runtime.urls import local_path, public_url
+from arf_dask.runtime.urls import local_path, public_url, without_secrets
 from arf_dask.schema.columns import Schema
 from arf_dask.storage.manifest import Manifest
 from arf_dask.storage.part_statistics import PartStatistics, read_statistics
 from arf_dask.storage.stores import open_store
 from arf_dask.storage.table_jobs import ATTEMPTS, TableJob, check_same_columns
 from arf_dask.typing import TableMode
+
+COLOURS = re.compile(r"\x1b\[[0-9;]*m")  # delta-rs colours its messages
 
 
 class DeltaSink:
@@ -48,7 +52,8 @@ class DeltaSink:
 
     def admit(self, job: TableJob, mode: TableMode) -> bool:
         """Return whether the job is already committed. Raises an OutputError if the table cannot take it."""
-        table = self._open()
+        with self._access_errors():
+            table = self._open()
         if table is None:
             return False
         if self._is_committed(table, job):
@@ -68,7 +73,8 @@ class DeltaSink:
             if self.admit(job, mode):
                 return
             try:
-                self._commit_once(job, add_actions, mode)
+                with self._access_errors():
+                    self._commit_once(job, add_actions, mode)
             except (
                 self._delta.exceptions.CommitFailedError,
                 self._delta.exceptions.DeltaError,
@@ -78,7 +84,7 @@ class DeltaSink:
                 time.sleep(0.1)
         if not self.admit(job, mode):
             raise OutputError(
-                f"{self.name}: the commit failed {ATTEMPTS} times ({last_error}). Run the same job again."
+                f"{self.name}: the commit failed {ATTEMPTS} times ({self._public(last_error)}). Run the same job again."
             )
 
     def _commit_once(self, job: TableJob, actions: list[Any], mode: TableMode) -> None:
@@ -101,6 +107,23 @@ class DeltaSink:
             return
         write_mode = "overwrite" if mode == "overwrite" else "append"
         table.create_write_transaction(actions, write_mode, table.schema(), commit_properties=commit_properties)
+
+    @contextmanager
+    def _access_errors(self) -> Iterator[None]:
+        """Convert errors of the store into an OutputError; conflicts with other writers pass."""
+        try:
+            yield
+        except FileExistsError:
+            raise
+        except OSError as error:
+            raise OutputError(
+                f"{self.name}: the Delta table cannot be opened or written: {self._public(error)}. Check the path, and "
+                "that there is access to it."
+            ) from None  # messages of stores hold URLs and credentials
+
+    def _public(self, error: BaseException) -> str:
+        words = COLOURS.sub("", str(error)).split()
+        return without_secrets(" ".join(words), self.location, self.storage_options)
 
     def _open(self) -> Any:
         if not self._delta.DeltaTable.is_deltatable(self.location, self._options):
