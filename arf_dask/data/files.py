@@ -6,6 +6,7 @@ import glob
 import logging
 import re
 from collections.abc import Mapping, Sequence
+from importlib.util import find_spec
 from inspect import signature
 from os import PathLike
 from pathlib import Path
@@ -129,10 +130,9 @@ def is_delta_directory(path: str) -> bool:
 def _scan_delta(paths: Sequence[str]) -> pl.LazyFrame:
     if len(paths) > 1:
         raise DataError(f"{', '.join(paths)}: several paths, one of them a Delta table. Give the table alone.")
-    try:
-        return pl.scan_delta(paths[0])
-    except ImportError as error:
-        raise missing_extra(f"{paths[0]}: Delta tables", "delta") from error
+    if find_spec("deltalake") is None:
+        raise missing_extra(f"{paths[0]}: Delta tables", "delta")
+    return pl.scan_delta(paths[0])
 
 
 def _scan_urls(paths: Sequence[str], reading: Reading) -> pl.LazyFrame:
