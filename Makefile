@@ -41,7 +41,7 @@ test-orchestrators: $(VENV)/.installed-dev  ## Run the tests of Prefect and Dags
 test-airflow: $(VENV)/.installed-dev  ## Run the example DAG with a real Airflow 3, in an environment of its own
 	@[ -x $(VENV)-airflow/bin/airflow ] || { $(PYTHON) -m venv $(VENV)-airflow && \
 		$(VENV)-airflow/bin/python -m pip install --quiet --disable-pip-version-check '.[airflow,delta]'; }
-	@AIRFLOW_PYTHON=$(CURDIR)/$(VENV)-airflow/bin/python $(BIN)/python -m pytest tests/orchestrators/test_airflow.py $(PYTEST_ARGS)
+	@AIRFLOW_PYTHON=$(abspath $(VENV)-airflow)/bin/python $(BIN)/python -m pytest tests/orchestrators/test_airflow.py $(PYTEST_ARGS)
 
 test-spark:  ## Read and write data sets with a real Spark, in an environment of its own (needs Java 17 or newer)
 	@[ -x $(VENV)-spark/bin/spark-submit ] || { $(PYTHON) -m venv $(VENV)-spark && \

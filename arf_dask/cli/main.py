@@ -86,7 +86,7 @@ def cli() -> None:
 def fit_command(sources: tuple[str, ...], path: str, **options: Any) -> None:
     """Learn the joint distribution of a table.
 
-    IN is a CSV or Parquet file, a directory of them, a pattern such as 'data/*.parquet', a URL, or - for CSV on stdin.
+    IN is a CSV or Parquet file, a directory of them, a pattern such as 'data/*.parquet', a URL, or - for stdin.
     """
     check_any_url(options, path, *sources)
     check_model_target(path, storage_options_of(path, options))
@@ -127,7 +127,7 @@ def sample_command(path: str, n: int, **options: Any) -> None:
 def synthesize_command(sources: tuple[str, ...], n: int | None, **options: Any) -> None:
     """Fit a model to a table and draw a synthetic version of the table.
 
-    IN is a CSV or Parquet file, a directory of them, a pattern such as 'data/*.parquet', a URL, or - for CSV on stdin.
+    IN is a CSV or Parquet file, a directory of them, a pattern such as 'data/*.parquet', a URL, or - for stdin.
     To resume, give the same IN and --seed.
     """
     _check_output(options, *sources)

@@ -82,7 +82,7 @@ def check_any_url(options: dict[str, Any], *paths: str) -> None:
 
 @contextmanager
 def readable_sources(sources: Sequence[str]) -> Iterator[list[str]]:
-    """Yield the sources of a command; CSV on standard input ("-") is copied to a temporary file."""
+    """Yield the sources of a command; CSV or Parquet on standard input ("-") is copied to a temporary file."""
     if STDIN not in sources:
         yield list(sources)
         return
@@ -90,4 +90,7 @@ def readable_sources(sources: Sequence[str]) -> Iterator[list[str]]:
         path = Path(directory) / "stdin.csv"
         with path.open("wb") as file:
             shutil.copyfileobj(sys.stdin.buffer, file)
+        with path.open("rb") as file:
+            is_parquet = file.read(4) == b"PAR1"
+        path = path.rename(path.with_suffix(".parquet")) if is_parquet else path
         yield [str(path) if source == STDIN else source for source in sources]

@@ -19,7 +19,7 @@ SERIES = ("Series", "ChunkedArray", "Array")  # types with the stream interface 
 
 def is_stream(data: Any) -> bool:
     """Return whether the data are a table that can be read as an Arrow stream."""
-    if _is_dataset(data) or is_iceberg(data):
+    if _is_dataset(data) or _is_scanner(data) or is_iceberg(data):
         return True
     return hasattr(data, "__arrow_c_stream__") and type(data).__name__ not in SERIES
 
@@ -39,6 +39,8 @@ def open_stream(data: Any) -> Any:
     try:
         if _is_dataset(data):
             reader = data.scanner().to_reader()
+        elif _is_scanner(data):
+            reader = data.to_reader()
         elif is_iceberg(data):
             reader = (data.scan() if hasattr(data, "add_files") else data).to_arrow_batch_reader()
         else:
@@ -57,7 +59,9 @@ def from_arrow(table: Any) -> pl.DataFrame:
     try:
         frame = pl.from_arrow(table.cast(readable_schema(table.schema)))
     except (pa.ArrowException, pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
-        raise DataError(f"the Arrow table cannot be read by Polars: {error}") from error
+        raise DataError(
+            f"the Arrow table cannot be read by Polars: {error}{digits_remedy(error, table.schema)}"
+        ) from error
     assert isinstance(frame, pl.DataFrame)
     return frame
 
@@ -67,7 +71,7 @@ def to_arrow(frame: pl.DataFrame, schema: Any = None) -> Any:
     table = frame.to_arrow()
     if schema is None:
         return table
-    columns = [_cast_array(column, field.type) for column, field in zip(table.columns, schema, strict=True)]
+    columns = [cast_array(column, field.type) for column, field in zip(table.columns, schema, strict=True)]
     return pa.Table.from_arrays(columns, schema=schema)
 
 
@@ -87,15 +91,29 @@ def readable_schema(schema: Any) -> Any:
     odd_fields = [f"{field.name!r} ({field.type})" for field in schema if not _is_readable(field.type)]
     if odd_fields:
         raise DataError(f"Polars has no type for {', '.join(odd_fields)}. Cast these columns before fit, or drop them.")
-    return pa.schema([field.with_type(_readable_type(field.type)) for field in schema], schema.metadata)
+    return pa.schema([field.with_type(readable_type(field.type)) for field in schema], schema.metadata)
+
+
+def digits_remedy(error: BaseException, schema: Any) -> str:
+    """Return advice about decimals that have too many digits for Polars, or an empty string for other errors."""
+    wide_fields = [
+        f"{field.name!r} ({field.type})"
+        for field in schema
+        if pa.types.is_decimal(field.type) and field.type.precision >= DECIMAL_DIGITS
+    ]
+    if "precision" not in str(error) or not wide_fields:
+        return ""
+    return f". Values of {', '.join(wide_fields)} need at most {DECIMAL_DIGITS} digits: cast them to float64 or string."
 
 
 def _is_readable(kind: Any) -> bool:
     too_wide = pa.types.is_decimal256(kind) and kind.precision > DECIMAL_DIGITS and kind.scale > DECIMAL_DIGITS
-    return not (pa.types.is_interval(kind) or pa.types.is_union(kind) or too_wide)
+    is_odd = pa.types.is_interval(kind) or pa.types.is_union(kind) or pa.types.is_run_end_encoded(kind)
+    return not (is_odd or too_wide)
 
 
-def _readable_type(kind: Any) -> Any:
+def readable_type(kind: Any) -> Any:
+    """Return the Arrow type that a type is cast to before Polars reads it; most types stay as they are."""
     if pa.types.is_decimal256(kind):
         return pa.decimal128(DECIMAL_DIGITS, kind.scale)  # the cast fails if a value does not fit
     if pa.types.is_dictionary(kind) and not (
@@ -105,10 +123,15 @@ def _readable_type(kind: Any) -> Any:
     return kind
 
 
-def _cast_array(column: Any, kind: Any) -> Any:
+def cast_array(column: Any, kind: Any) -> Any:
+    """Cast an Arrow array to a type, also to dictionaries of any values."""
     if pa.types.is_dictionary(kind) and not pa.types.is_dictionary(column.type):
         return column.cast(kind.value_type).dictionary_encode().cast(kind)
     return column.cast(kind)
+
+
+def _is_scanner(data: Any) -> bool:
+    return type(data).__module__.startswith("pyarrow") and type(data).__name__ == "Scanner"
 
 
 def _is_dataset(data: Any) -> bool:

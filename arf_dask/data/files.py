@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import glob
 import logging
+import re
 from collections.abc import Mapping, Sequence
+from importlib.util import find_spec
 from inspect import signature
 from os import PathLike
 from pathlib import Path
@@ -12,7 +14,7 @@ from typing import Any, NamedTuple
 
 import polars as pl
 
-from arf_dask.errors import DataError, OptionError, unknown_option
+from arf_dask.errors import DataError, OptionError, missing_extra, unknown_option
 from arf_dask.runtime.cloud_options import polars_options
 from arf_dask.runtime.urls import is_url, local_path, public_url, without_secrets
 
@@ -23,6 +25,15 @@ POLARS_SCHEMES = ("s3", "s3a", "gs", "gcs", "az", "azure", "abfs", "abfss", "adl
 UTF8 = ("utf8", "utf-8", "utf-8-sig", "utf8-lossy")
 MISSING_WORDS = ("NA", "N/A", "NULL", "-")  # read as missing if this makes a column numeric
 OTHER_SEPARATORS = {";": ";", "\t": "\\t", "|": "|"}
+# Files of other formats, and the function of Polars that reads them.
+OTHER_FORMATS = {
+    (".arrow", ".feather", ".ipc"): "polars.scan_ipc",
+    (".ndjson", ".jsonl"): "polars.scan_ndjson",
+    (".json",): "polars.read_json",
+    (".avro",): "polars.read_avro",
+    (".xlsx", ".xls", ".xlsb", ".ods"): "polars.read_excel",
+}
+NOT_UTF8 = re.compile(r"(invalid|not valid|decode)[^<]*utf-?8|utf-?8[^<]*(invalid|not valid|decode)", re.IGNORECASE)
 INFERENCE_ROWS = 10_000
 ERRORS = (OSError, pl.exceptions.PolarsError)
 
@@ -94,7 +105,7 @@ def public_cause(path: str, error: BaseException) -> BaseException | None:
 
 def encoding_remedy(error: BaseException) -> str:
     """Return advice about text that is not UTF-8, or an empty string for other errors."""
-    if "utf-8" not in str(error).lower() and "utf8" not in str(error).lower():
+    if NOT_UTF8.search(str(error)) is None:
         return ""
     return '. Say its encoding: read_options={"encoding": "cp1252"}, or --encoding cp1252, for example.'
 
@@ -103,13 +114,29 @@ def scan(paths: Sequence[str], reading: Reading = PLAIN) -> pl.LazyFrame:
     """Lazily scan the Parquet or CSV files of paths, globs and URLs."""
     if any(map(is_url, paths)):
         return _scan_urls(paths, reading)
+    if any(map(is_delta_directory, paths)):
+        return _scan_delta(paths)
     files = find_files(paths)
     if is_csv(files[0]):
         return scan_csv(files, reading)
     return pl.scan_parquet(files, glob=False, hive_partitioning=is_partitioned(paths, files))
 
 
+def is_delta_directory(path: str) -> bool:
+    """Return whether a local path is a Delta table, whose directory also holds files of deleted rows."""
+    return Path(path, "_delta_log").is_dir()
+
+
+def _scan_delta(paths: Sequence[str]) -> pl.LazyFrame:
+    if len(paths) > 1:
+        raise DataError(f"{', '.join(paths)}: several paths, one of them a Delta table. Give the table alone.")
+    if find_spec("deltalake") is None:
+        raise missing_extra(f"{paths[0]}: Delta tables", "delta")
+    return pl.scan_delta(paths[0])
+
+
 def _scan_urls(paths: Sequence[str], reading: Reading) -> pl.LazyFrame:
+    check_format(paths)
     kinds = {is_csv(path) for path in paths}
     if len(kinds) > 1 or not all(map(is_url, paths)):
         raise DataError("a list of URLs holds paths too, or files of several kinds. Give URLs of one kind.")
@@ -184,8 +211,8 @@ def check_header(file: str, names: Sequence[str], separator: str) -> None:
     if other_separators:
         shown_mark = OTHER_SEPARATORS[other_separators[0]]
         raise DataError(
-            f"{public_url(file)}: the header is one column, {names[0][:60]!r}. Its separator is {shown_mark!r}, not "
-            f'{separator!r}: say read_options={{"separator": "{shown_mark}"}}, or --separator "{shown_mark}".'
+            f'{public_url(file)}: the header is one column, {names[0][:60]!r}. Its separator is "{shown_mark}", not '
+            f'"{separator}": say read_options={{"separator": "{shown_mark}"}}, or --separator "{shown_mark}".'
         )
 
 
@@ -237,12 +264,24 @@ def find_files(paths: Sequence[str]) -> list[str]:
     """List the files of local paths: files, directories of Parquet or else of CSV files, or globs.
 
     Raises:
-        DataError: No file is found, or CSV files are mixed with others.
+        DataError: No file is found, a file has another format, or CSV files are mixed with others.
     """
     all_files = [file for path in paths for file in _files_of(path)]
+    check_format(all_files)
     if len({is_csv(file) for file in all_files}) > 1:
         raise DataError(f"{', '.join(paths)}: CSV and other files. Give a pattern such as '*.parquet'.")
     return all_files
+
+
+def check_format(files: Sequence[str]) -> None:
+    """Raise a DataError for a file with the extension of another format, such as Excel."""
+    for file in files:
+        function = next((name for ends, name in OTHER_FORMATS.items() if file.lower().endswith(ends)), None)
+        if function is not None:
+            raise DataError(
+                f"{public_url(file)}: files that end in {Path(file).suffix!r} are not read. Give Parquet or CSV "
+                f'files; in Python, {function}("{Path(file).name}").'
+            )
 
 
 def _files_of(path: str) -> list[str]:

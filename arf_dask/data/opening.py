@@ -23,6 +23,7 @@ import pyarrow.parquet as pq
 
 from arf_dask.data.arrow_frames import (
     STREAM_BYTES,
+    digits_remedy,
     from_arrow,
     is_iceberg,
     is_stream,
@@ -37,6 +38,7 @@ from arf_dask.data.files import (
     encoding_remedy,
     find_files,
     is_csv,
+    is_delta_directory,
     is_partitioned,
     is_path_list,
     is_read_by_polars,
@@ -116,7 +118,8 @@ def _cut_stream(data: Any, spool: Spool) -> Parts:
                 dtypes = _schema(str(target))
                 return Parts(dtypes, _cut_file(str(target), dtypes), to_original)
     except pa.ArrowException as error:
-        raise DataError(f"the Arrow stream cannot be read: {error}. Can it be read as a table?") from error
+        remedy = digits_remedy(error, reader.schema) or ". Can it be read as a table?"
+        raise DataError(f"the Arrow stream cannot be read: {error}{remedy}") from error
     frame = from_arrow(pa.Table.from_batches(held_batches, reader.schema))
     return Parts(dict(frame.schema), cut_frame(frame), to_original)
 
@@ -178,6 +181,8 @@ def _cut_files(paths: list[str], spool: Spool, reading: Reading) -> Parts:
         paths = copy_files(paths, spool.new_file, reading.storage)
     if any(map(is_url, paths)):
         return _cut_urls(paths, spool, reading)
+    if any(map(is_delta_directory, paths)):
+        return replace(_cut_lazy_frame(scan(paths), spool), to_original=_unchanged)
     files = find_files(paths)
     if is_partitioned(paths, files):
         return _cut_partitioned(paths, files, spool)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import sys
+from datetime import datetime
 from typing import Any
 
 import polars as pl
 import pyarrow as pa
 
+from arf_dask.data.arrow_frames import cast_array, digits_remedy, readable_schema, readable_type
 from arf_dask.errors import DataError, IndexDroppedWarning, warn_user
 
 CONVERSION_ERRORS = (pa.ArrowException, pl.exceptions.PolarsError, TypeError, ValueError, NotImplementedError)
@@ -17,6 +19,7 @@ REMEDIES = {
     "object": "make all its values one type: astype(str), or pandas.to_numeric",
     "period": "make dates of it: data[name].dt.to_timestamp()",
     "interval": "make two columns of it, data[name].array.left and right",
+    "category": "make its categories text: data[name].astype(str)",
 }
 OTHERWISE = "convert it with astype to numbers, text or dates, or drop it"
 
@@ -54,17 +57,36 @@ def from_pandas(data: Any) -> pl.DataFrame:
     duplicate_names = names[names.duplicated()].tolist()
     if duplicate_names:
         raise DataError(f"column {duplicate_names[0]!r} occurs more than once. Rename the columns first.")
-    named_data = data.set_axis(names, axis=1)
+    named_data = _readable_arrow_columns(data.set_axis(names, axis=1))
     try:
         frame: pl.DataFrame = pl.from_pandas(named_data, nan_to_null=True)
     except CONVERSION_ERRORS as error:
         raise DataError(f"the pandas frame cannot be read: {_listed(_failing_columns(named_data)) or error}") from error
     unsupported_dtypes = {
-        name: named_data[name].dtype for name, dtype in frame.schema.items() if isinstance(dtype, pl.BaseExtension)
+        name: named_data[name].dtype
+        for name, dtype in frame.schema.items()
+        if isinstance(dtype, pl.BaseExtension) or (dtype == pl.Date and _holds_times(named_data[name]))
     }
     if unsupported_dtypes:
         raise DataError(f"the pandas frame cannot be read: {_listed(unsupported_dtypes)}")
     return frame
+
+
+def _readable_arrow_columns(data: Any) -> Any:
+    """Cast columns with Arrow dtypes that Polars cannot read, such as 256-bit decimals."""
+    fields = [(n, dtype.pyarrow_dtype) for n, dtype in data.dtypes.items() if hasattr(dtype, "pyarrow_dtype")]
+    schema = pa.schema(fields)
+    readable_schema(schema)
+    new_dtypes = {n: type(data.dtypes[n])(readable_type(kind)) for n, kind in fields if readable_type(kind) != kind}
+    try:
+        return data.astype(new_dtypes) if new_dtypes else data
+    except pa.ArrowException as error:
+        raise DataError(f"the pandas frame cannot be read: {error}{digits_remedy(error, schema)}") from error
+
+
+def _holds_times(column: Any) -> bool:
+    """Whether an object column of dates holds datetimes too, which would lose their times."""
+    return str(column.dtype) == "object" and any(isinstance(value, datetime) for value in column.dropna())
 
 
 def _failing_columns(data: Any) -> dict[str, Any]:
@@ -82,9 +104,13 @@ def _listed(dtypes: dict[str, Any]) -> str:
     descriptions = []
     for name, dtype in dtypes.items():
         remedy = next((text for kind, text in REMEDIES.items() if str(dtype).startswith(kind)), OTHERWISE)
-        type_text = "values of several types" if str(dtype) == "object" else str(dtype)
+        type_text = {"object": "values of several types", "category": _category_text(dtype)}.get(str(dtype), str(dtype))
         descriptions.append(f"column {name!r} ({type_text}): {remedy}")
     return "; ".join(descriptions) + "." if descriptions else ""
+
+
+def _category_text(dtype: Any) -> str:
+    return f"category of {dtype.categories.dtype}" if hasattr(dtype, "categories") else str(dtype)
 
 
 def to_pandas(frame: pl.DataFrame, like: Any = None) -> Any:
@@ -94,12 +120,21 @@ def to_pandas(frame: pl.DataFrame, like: Any = None) -> Any:
         return result
     result.columns = like.columns
     for column_index, (name, dtype) in enumerate(like.dtypes.items()):
-        if str(dtype) == "object" and frame.dtypes[column_index] == pl.Date:
-            # pandas has no dtype for dates: Polars would convert them to timestamps.
-            result[name] = sys.modules["pandas"].Series(frame.to_series(column_index).to_list(), dtype=object)
-        elif result[name].dtype != dtype:
-            try:
-                result[name] = result[name].astype(dtype)
-            except (TypeError, ValueError):
-                continue  # for example, missing values in a NumPy integer column
+        if result[name].dtype != dtype or hasattr(dtype, "pyarrow_dtype"):
+            result[name] = _cast_column(frame.to_series(column_index), result[name], dtype)
     return result
+
+
+def _cast_column(column: pl.Series, converted: Any, dtype: Any) -> Any:
+    """Return a converted column with the given dtype, or unchanged if its values do not fit."""
+    pandas = sys.modules["pandas"]
+    try:
+        if hasattr(dtype, "pyarrow_dtype"):
+            array = pa.chunked_array([cast_array(column.to_arrow(), dtype.pyarrow_dtype)])
+            return pandas.Series(pandas.arrays.ArrowExtensionArray(array), index=converted.index)
+        if column.dtype == pl.Date and "object" in (str(dtype), str(getattr(dtype, "categories", converted).dtype)):
+            # pandas has no dtype for dates: Polars would convert them to timestamps.
+            converted = pandas.Series(column.to_list(), index=converted.index, dtype=object)
+        return converted.astype(dtype)
+    except (TypeError, ValueError, pa.ArrowException):
+        return converted  # for example, missing values in a NumPy integer column

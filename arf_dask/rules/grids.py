@@ -243,8 +243,9 @@ def _float_grid(known: pl.Series, target: Target) -> Grid | None:
     if target.decimals is not None and target.decimals <= 6 and len(values) and np.abs(values).max() < 2**40:
         scaled_values = np.unique(np.rint(values * 10**target.decimals).astype(np.int64))
         step = int(np.gcd.reduce(scaled_values))
-        is_coarse = step >= (2 if target.decimals == 0 else COARSE)
-        if is_coarse and len(scaled_values) >= LEAST_POINTS["multiple"] and not math.log10(step).is_integer():
+        # Steps of 0.1 or 0.01 are the number of decimals; those of 10 or 100, in whole numbers, are not.
+        is_coarse = step >= 2 if target.decimals == 0 else step >= COARSE and not math.log10(step).is_integer()
+        if is_coarse and len(scaled_values) >= LEAST_POINTS["multiple"]:
             return Indexed(target, "multiple", step / 10**target.decimals)
     if target.decimals == 0 or len(values) < LEAST_ROWS:
         return None

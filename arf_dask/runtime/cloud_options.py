@@ -7,6 +7,7 @@ own. Options of Polars itself (retries and rates) are numbers; all others are te
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -32,6 +33,7 @@ _AZURE = {
     "client_secret": "azure_storage_client_secret",
 }
 NAMES = {"s3": _S3, "s3a": _S3, "gs": _GCS, "gcs": _GCS, "az": _AZURE, "abfs": _AZURE, "abfss": _AZURE}
+REGIONS = ("aws_region", "aws_default_region", "region", "default_region")
 CLIENT_NAMES = ("endpoint_url", "region_name")  # which s3fs takes inside client_kwargs
 EXTRAS = {"s3": "s3", "s3a": "s3", "gs": "gcs", "gcs": "gcs"}
 EXTRAS |= dict.fromkeys(("az", "abfs", "abfss"), "azure")  # extras of this package, by scheme
@@ -63,7 +65,11 @@ def polars_options(url: str, options: Mapping[str, Any] | None) -> dict[str, str
     Raises:
         OptionError: An option of Polars itself is no number.
     """
-    return {name: _polars_value(name, value) for name, value in object_store_options(url, options).items()}
+    store_options = object_store_options(url, options)
+    has_region = any(name in store_options or name.upper() in os.environ for name in REGIONS)
+    if "aws_endpoint_url" in store_options and not has_region:
+        store_options["aws_region"] = "us-east-1"  # or Polars would warn, and ask Amazon for the region of the bucket
+    return {name: _polars_value(name, value) for name, value in store_options.items()}
 
 
 def missing_package(url: str, error: Exception) -> MissingExtraError | None:

@@ -8,19 +8,23 @@ application transaction: running a committed job again adds nothing.
 from __future__ import annotations
 
 import json
+import re
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from arf_dask.errors import OutputError, missing_extra
 from arf_dask.runtime.cloud_options import object_store_options
-from arf_dask.runtime.urls import local_path, public_url
+from arf_dask.runtime.urls import local_path, public_url, without_secrets
 from arf_dask.schema.columns import Schema
 from arf_dask.storage.manifest import Manifest
 from arf_dask.storage.part_statistics import PartStatistics, read_statistics
 from arf_dask.storage.stores import open_store
-from arf_dask.storage.table_jobs import ATTEMPTS, TableJob, check_same_columns
+from arf_dask.storage.table_jobs import ATTEMPTS, TableJob, check_plain_layout, check_same_columns
 from arf_dask.typing import TableMode
+
+COLOURS = re.compile(r"\x1b\[[0-9;]*m")  # delta-rs colours its messages
 
 
 class DeltaSink:
@@ -48,7 +52,8 @@ class DeltaSink:
 
     def admit(self, job: TableJob, mode: TableMode) -> bool:
         """Return whether the job is already committed. Raises an OutputError if the table cannot take it."""
-        table = self._open()
+        with self._access_errors():
+            table = self._open()
         if table is None:
             return False
         if self._is_committed(table, job):
@@ -59,6 +64,7 @@ class DeltaSink:
                 'mode="overwrite" to replace its rows.'
             )
         check_same_columns(self.name, _arrow_schema(table), job.schema)
+        check_plain_layout(self.name, _special_layout(table))
         return False
 
     def commit(self, job: TableJob, manifest: Manifest, mode: TableMode) -> None:
@@ -68,7 +74,8 @@ class DeltaSink:
             if self.admit(job, mode):
                 return
             try:
-                self._commit_once(job, add_actions, mode)
+                with self._access_errors():
+                    self._commit_once(job, add_actions, mode)
             except (
                 self._delta.exceptions.CommitFailedError,
                 self._delta.exceptions.DeltaError,
@@ -78,7 +85,7 @@ class DeltaSink:
                 time.sleep(0.1)
         if not self.admit(job, mode):
             raise OutputError(
-                f"{self.name}: the commit failed {ATTEMPTS} times ({last_error}). Run the same job again."
+                f"{self.name}: the commit failed {ATTEMPTS} times ({self._public(last_error)}). Run the same job again."
             )
 
     def _commit_once(self, job: TableJob, actions: list[Any], mode: TableMode) -> None:
@@ -102,6 +109,23 @@ class DeltaSink:
         write_mode = "overwrite" if mode == "overwrite" else "append"
         table.create_write_transaction(actions, write_mode, table.schema(), commit_properties=commit_properties)
 
+    @contextmanager
+    def _access_errors(self) -> Iterator[None]:
+        """Convert errors of the store into an OutputError; conflicts with other writers pass."""
+        try:
+            yield
+        except FileExistsError:
+            raise
+        except OSError as error:
+            raise OutputError(
+                f"{self.name}: the Delta table cannot be opened or written: {self._public(error)}. Check the path, and "
+                "that there is access to it."
+            ) from None  # messages of stores hold URLs and credentials
+
+    def _public(self, error: BaseException) -> str:
+        words = COLOURS.sub("", str(error)).split()
+        return without_secrets(" ".join(words), self.location, self.storage_options)
+
     def _open(self) -> Any:
         if not self._delta.DeltaTable.is_deltatable(self.location, self._options):
             return None
@@ -116,16 +140,31 @@ class DeltaSink:
     def _add_actions(self, job: TableJob, manifest: Manifest) -> list[Any]:
         store = open_store(self.folder(job), self.storage_options)
         commit_time = int(time.time() * 1000)
-        add_actions = []
+        add_actions: list[Any] = []
+        null_columns: set[str] = set()
         for part in manifest.parts:
             with store.open(part.file) as file:
                 part_statistics = read_statistics(file)
+            null_columns.update(name for name, count in part_statistics.nulls.items() if count)
             statistics_json = _statistics_json(part_statistics, job.tables.schema)
             part_path = f"{job.folder}/{part.file}"
             add_actions.append(
                 self._delta.transaction.AddAction(part_path, part.bytes, {}, commit_time, True, statistics_json)
             )
+        self._check_required(null_columns)
         return add_actions
+
+    def _check_required(self, null_columns: set[str]) -> None:
+        """Raise an OutputError if rows have nulls in columns that the table declares NOT NULL."""
+        with self._access_errors():
+            table = self._open()
+        fields = [] if table is None else _arrow_schema(table)
+        required_columns = [repr(field.name) for field in fields if not field.nullable and field.name in null_columns]
+        if required_columns:
+            raise OutputError(
+                f"{self.name}: the rows have nulls in {', '.join(required_columns)}, which the table does not allow. "
+                "Write to a table that does, or fit to data without them."
+            )
 
 
 def _statistics_json(found: PartStatistics, schema: Schema) -> str:
@@ -140,6 +179,18 @@ def _statistics_json(found: PartStatistics, schema: Schema) -> str:
             "nullCount": dict(found.nulls),
         }
     )
+
+
+def _special_layout(table: Any) -> list[str]:
+    """Return what a table demands of its files beyond its columns: they would have to be split, renamed or checked."""
+    metadata = table.metadata()
+    demands = [f"is partitioned by {', '.join(map(repr, metadata.partition_columns))}"] * bool(
+        metadata.partition_columns
+    )
+    if metadata.configuration.get("delta.columnMapping.mode", "none") != "none":
+        demands.append("maps its columns to other names")
+    constraints = [n.removeprefix("delta.constraints.") for n in metadata.configuration if "delta.constraints." in n]
+    return demands + [f"has constraints ({', '.join(constraints)})"] * bool(constraints)
 
 
 def _delta_schema(delta: Any, schema: Any) -> Any:

@@ -14,7 +14,7 @@ from typing import Any
 from arf_dask.errors import OptionError, OutputError, missing_extra
 from arf_dask.runtime.urls import public_url
 from arf_dask.storage.manifest import Manifest
-from arf_dask.storage.table_jobs import ATTEMPTS, TableJob, check_same_columns
+from arf_dask.storage.table_jobs import ATTEMPTS, TableJob, check_plain_layout, check_same_columns
 from arf_dask.typing import TableMode
 
 JOB_KEY = "arf_dask.job"
@@ -62,6 +62,7 @@ class IcebergSink:
                 "replace its rows."
             )
         check_same_columns(self.name, table.schema().as_arrow(), _iceberg_types(job.schema))
+        check_plain_layout(self.name, [] if table.spec().is_unpartitioned() else [f"is partitioned ({table.spec()})"])
         return False
 
     def commit(self, job: TableJob, manifest: Manifest, mode: TableMode) -> None:

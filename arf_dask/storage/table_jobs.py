@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, get_args
 
@@ -129,6 +129,15 @@ def check_same_columns(where: str, there: Any, asked: Any) -> None:
     found += [f"{n!r} is {known[n]}, not {kind}" for n, kind in given.items() if known.get(n, kind) != kind]
     if found:
         raise OutputError(f"{where}: the table {'; '.join(found)}. Give a table of the model's columns, or a new one.")
+
+
+def check_plain_layout(where: str, demands: Sequence[str]) -> None:
+    """Raise an OutputError for a table that demands more of its files than its columns, such as partitions."""
+    if demands:
+        raise OutputError(
+            f"{where}: the table {'; '.join(demands)}, which files added as a whole do not follow. Write to a table "
+            "without it, and copy the rows with the engine of the lakehouse (INSERT INTO ... SELECT)."
+        )
 
 
 def _comparable(kind: Any) -> str:

@@ -1,5 +1,6 @@
 """Options of the command line as people write them."""
 
+import io
 import subprocess
 import sys
 from pathlib import Path
@@ -8,7 +9,7 @@ import click
 import polars as pl
 import pytest
 
-from arf_dask.cli.values import RowCount
+from arf_dask.cli.values import RowCount, readable_sources
 
 LINES = "".join(f"{'ab'[i % 2]};{i % 9},5\n" for i in range(200))
 
@@ -49,6 +50,14 @@ def test_a_table_from_stdin_to_stdout() -> None:
     rows = pl.read_csv(done.stdout.encode())
     assert rows.schema == {"s": pl.String, "x": pl.Float64}
     assert rows.height == 100
+
+
+def test_parquet_from_stdin_is_recognised(monkeypatch: pytest.MonkeyPatch) -> None:
+    frame = pl.DataFrame({"n": [1, 2]})
+    frame.write_parquet(sent := io.BytesIO())
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(sent.getvalue())))
+    with readable_sources(["-"]) as paths:
+        assert pl.read_parquet(paths[0]).equals(frame)
 
 
 def test_a_wrong_separator_and_a_wrong_ending_are_told(tmp_path: Path) -> None:

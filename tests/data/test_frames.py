@@ -174,3 +174,13 @@ def test_dask_frames_are_not_imported_by_the_package() -> None:
     code = "import sys, arf_dask; print('dask.dataframe' in sys.modules)"
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert found.stdout.strip() == "False"
+
+
+@pytest.mark.parametrize(
+    ("name", "reader"), [("t.arrow", "scan_ipc"), ("t.XLSX", "read_excel"), ("t.jsonl", "scan_ndjson")]
+)
+def test_files_of_other_formats_are_refused_with_their_reader(name: str, reader: str, tmp_path: Path) -> None:
+    (tmp_path / name).write_bytes(b"anything")
+    for path in (tmp_path / name, f"s3://bucket/{name}"):
+        with pytest.raises(DataError, match=reader):
+            to_polars(path)

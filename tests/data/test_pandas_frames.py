@@ -1,11 +1,13 @@
 """pandas frames: what comes in comes out, and what cannot be read is named."""
 
-from datetime import date
+from datetime import date, datetime
+from decimal import Decimal
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import polars as pl
+import pyarrow as pa
 import pytest
 
 import arf_dask
@@ -31,6 +33,46 @@ def test_integers_with_gaps_keep_their_grid() -> None:
     assert set(twin["n"].dropna()) <= {1.0, 2.0, 3.0, 4.0}
 
 
+def test_round_integers_with_gaps_keep_their_step() -> None:
+    values = [float(i * 37 % 211 * 100) for i in range(300)]
+    data = pd.DataFrame(
+        {"n": [np.nan if i % 7 == 0 else value for i, value in enumerate(values)], "k": ["u", "v"] * 150}
+    )
+    twin = arf_dask.synthesize(data, 200, trees=3, seed=0)
+    assert (twin["n"].dropna() % 100 == 0).all()
+
+
+ARROW = {
+    "decimal256": ([Decimal("1.25"), None, Decimal("2.50")], pa.decimal256(50, 2)),
+    "dictionary": ([7, None, 8], pa.dictionary(pa.int32(), pa.int64())),
+    "time": ([1, None, 2], pa.time64("us")),
+}
+
+
+@pytest.mark.parametrize("name", ARROW)
+def test_arrow_dtypes_come_back(name: Any) -> None:
+    values, kind = ARROW[name]
+    data = pd.DataFrame({"a": pd.arrays.ArrowExtensionArray(pa.array(values, kind))})
+    given = to_polars(data)
+    again = given.to_original(given.frame)
+    assert again.dtypes.tolist() == data.dtypes.tolist()
+    assert again["a"].array.__arrow_array__().to_pylist() == pa.array(values, kind).to_pylist()
+
+
+def test_decimals_of_too_many_digits_are_named() -> None:
+    array = pa.array([Decimal(10**60), Decimal(1)], pa.decimal256(70, 2))
+    reader = pa.table({"a": array}).to_reader()
+    for data in (pd.DataFrame({"a": pd.arrays.ArrowExtensionArray(array)}), pa.table({"a": array}), reader):
+        with pytest.raises(DataError, match=r"'a' .*float64"), open_parts(data):
+            pass
+
+
+def test_categories_of_dates_come_back() -> None:
+    data = pd.DataFrame({"d": pd.Categorical([date(2024, 1, 1), date(2024, 1, 2), date(2024, 1, 1)])})
+    given = to_polars(data)
+    pd.testing.assert_frame_equal(given.to_original(given.frame), data)
+
+
 def test_zones_of_fixed_offsets_come_back() -> None:
     data = pd.DataFrame({"t": pd.to_datetime(["2024-01-01T00:00:00+02:00", "2024-07-01T12:00:00+02:00"])})
     given = to_polars(data)
@@ -40,6 +82,8 @@ def test_zones_of_fixed_offsets_come_back() -> None:
 ODD = {
     "sparse": (pd.arrays.SparseArray([0, 0, 1]), "to_dense"),
     "mixed": (pd.Series([1, "a", 2.5], dtype=object), "values of several types"),
+    "dates and times": (pd.Series([date(2024, 1, 1), datetime(2024, 1, 1, 3), None], dtype=object), "several types"),
+    "interval category": (pd.cut(pd.Series([1, 2, 3]), 3), "astype"),
     "complex": (np.array([1 + 2j, 0, 1]), "real"),
     "period": (pd.period_range("2024-01", periods=3, freq="M"), "to_timestamp"),
     "interval": (pd.interval_range(0, 3), "left"),

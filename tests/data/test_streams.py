@@ -35,6 +35,7 @@ def narwhals_frame() -> Any:
 STREAMS = {
     "reader": lambda: TABLE.to_reader(),
     "dataset": lambda: pyarrow.dataset.dataset(TABLE),
+    "scanner": lambda: pyarrow.dataset.dataset(TABLE).scanner(),
     "duckdb": duckdb_relation,
     "ibis": ibis_table,
 }

@@ -9,11 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import polars as pl
+import pyarrow as pa
 import pytest
 from polars.testing import assert_frame_equal
 
 import arf_dask
-from arf_dask.errors import MissingExtraError, OptionError, OutputError
+from arf_dask.errors import DataError, MissingExtraError, OptionError, OutputError
 from arf_dask.storage.delta import DeltaSink
 from arf_dask.storage.portable import portable_frame
 
@@ -79,6 +80,26 @@ def test_other_columns_are_refused_before_anything_is_written(model: Any, tmp_pa
     with pytest.raises(OutputError, match=r"lacks 'x'.*'n' is double, not int32"):
         model.sample_delta(tmp_path / "t", 500, seed=1, mode="append")
     assert not list((tmp_path / "t").glob("arf_dask-*"))
+
+
+@pytest.mark.parametrize("layout", ["partitions", "constraints"])
+def test_tables_that_demand_more_than_columns_are_refused(model: Any, tmp_path: Path, layout: str) -> None:
+    schema = deltalake.Schema.from_arrow(model.portable_schema())
+    partitions = {"partition_by": ["kind"]} if layout == "partitions" else {}
+    table = deltalake.DeltaTable.create(tmp_path / "table", schema, **partitions)
+    if layout == "constraints":
+        table.alter.add_constraint({"few": "n < 5"})
+    with pytest.raises(OutputError, match=r"partitioned by 'kind'|constraints \(few\)"):
+        model.sample_delta(table, 50, seed=1, mode="append")
+    assert [path.name for path in (tmp_path / "table").iterdir()] == ["_delta_log"]
+
+
+def test_nulls_in_a_column_that_allows_none_are_refused(model: Any, tmp_path: Path) -> None:
+    fields = [field.with_nullable(field.name != "kind") for field in model.portable_schema()]
+    table = deltalake.DeltaTable.create(tmp_path / "table", deltalake.Schema.from_arrow(pa.schema(fields)))
+    with pytest.raises(OutputError, match="nulls in 'kind'"):
+        model.sample_delta(table, 50, seed=1, mode="append")
+    assert deltalake.DeltaTable(tmp_path / "table").version() == 0
 
 
 def test_statistics_are_in_the_log(model: Any, tmp_path: Path) -> None:
@@ -149,6 +170,17 @@ def test_a_transaction_that_was_forgotten_is_found_by_its_files(
     monkeypatch.setattr(deltalake.DeltaTable, "transaction_version", lambda *_: None)
     model.sample_delta(tmp_path / "t", 500, seed=1, mode="append")
     assert_frame_equal(rows_of(tmp_path / "t"), expected(model, 1))
+
+
+def test_a_path_of_a_delta_table_is_its_current_version(tmp_path: Path) -> None:
+    for shift, mode in ((0, "error"), (100, "overwrite")):
+        frame = DATA.select(pl.col("n").cast(pl.Int64) + shift, "x")
+        frame.write_delta(tmp_path / "table", mode=mode)  # type: ignore[call-overload]
+    model = arf_dask.fit(tmp_path / "table", trees=3, seed=0)
+    assert model.sample(200, seed=0)["n"].min() >= 100  # replaced rows are still in the directory
+    assert model.log_density(tmp_path / "table").len() == DATA.height
+    with pytest.raises(DataError, match="the table alone"):
+        arf_dask.fit([tmp_path / "table", tmp_path / "other.parquet"])
 
 
 def test_a_delta_table_is_data_at_its_version(model: Any, tmp_path: Path) -> None:

@@ -49,6 +49,13 @@ def table(model: Any, tmp_path: Path) -> Iterator[Any]:
     catalog.engine.dispose()
 
 
+def test_a_partitioned_table_is_refused_before_anything_is_written(table: Any, model: Any) -> None:
+    with table.update_spec() as update:
+        update.add_identity("kind")
+    with pytest.raises(OutputError, match="partitioned"):
+        model.sample_iceberg(table, 50, seed=1)
+
+
 def rows_of(table: Any) -> Any:
     return pl.DataFrame(table.refresh().scan().to_arrow()).sort(pl.all())
 

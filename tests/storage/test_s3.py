@@ -7,6 +7,7 @@ import socket
 import subprocess
 import sys
 import time
+import traceback
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ from polars.testing import assert_frame_equal
 
 import arf_dask
 from arf_dask.cli.main import cli
-from arf_dask.errors import ArfError, DataError, ModelFormatError, OptionError
+from arf_dask.errors import ArfError, DataError, ModelFormatError, OptionError, OutputError
 from arf_dask.storage.portable import portable_frame
 from tests.clusters import Processes
 
@@ -194,6 +195,18 @@ def test_a_delta_table(options: Any, rust_options: Any, request: pytest.FixtureR
     expected = pl.concat(portable_frame(model.sample(500, seed=seed)) for seed in (1, 2))
     assert_frame_equal(pl.DataFrame(stored.to_pyarrow_table()).sort(pl.all()), expected.sort(pl.all()))
     assert arf_dask.fit(stored, trees=3, seed=0).schema.n_rows == 1_000
+
+
+def test_a_bucket_that_is_missing_is_told_without_secrets(endpoint: Any, model: Any) -> None:
+    pytest.importorskip("deltalake")
+    given = {"key": "me", "secret": SECRET, "endpoint_url": endpoint}  # without a region, which is no warning either
+    with pytest.raises(OutputError, match=r"s3://none/delta: .*NoSuchBucket.*access to it\.$") as written:
+        model.sample_delta("s3://none/delta", 5, storage_options=given)
+    with pytest.raises(DataError, match="NoSuchBucket") as read:
+        arf_dask.fit("s3://none/*.parquet", storage_options=given)
+    assert "cp1252" not in str(read.value)
+    for caught in (written, read):
+        assert SECRET not in "".join(traceback.format_exception(caught.value))
 
 
 def test_an_iceberg_table(endpoint: Any, options: Any, model: Any, tmp_path: Path) -> None:
