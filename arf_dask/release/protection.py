@@ -14,6 +14,7 @@ from arf_dask.data.key_learning import looks_like_key
 from arf_dask.errors import ReleaseError
 from arf_dask.release.identifiers import stand_ins
 from arf_dask.release.levels import protect_levels, rare_combinations
+from arf_dask.release.missing import fill_rare_missing
 from arf_dask.release.numbers import protect_numbers
 from arf_dask.release.policy import ReleasePolicy
 from arf_dask.typing import Counts
@@ -52,6 +53,7 @@ class Effects:
         self.levels: dict[str, dict[str, Any]] = {}
         self.clipped: dict[str, int] = {}
         self.moved: dict[str, int] = {}
+        self.filled: dict[str, int] = {}
         self.suppressed: list[str] = []
 
     def count(self, store: dict[str, int], name: str, rows: int) -> None:
@@ -87,6 +89,7 @@ def protect(
     frame, subjects = _limit_rows(frame, policy, rng)
     n_limited = n_rows - frame.height
     effects = Effects()
+    frame = _fill_missing(frame, subjects, policy, found_keys, effects)
     frame = frame.with_columns(**{name: stand_ins(frame[name], new_key()) for name in found_keys})
     given_up, n_left_out, gone = False, 0, 0
     bundles: list[Bundle] = []
@@ -112,6 +115,7 @@ def protect(
         "levels_merged": effects.levels,
         "values_clipped": effects.clipped,
         "spikes_moved": effects.moved,
+        "missing_filled": effects.filled,
         "columns_suppressed": effects.suppressed,
         "identifiers_replaced": found_keys,
     }
@@ -158,6 +162,17 @@ def _limit_rows(
     place = order.select(pl.col("chance").rank("ordinal").over("subject"))["chance"]
     kept = place <= policy.max_rows_per_subject
     return frame.filter(kept), subjects.filter(kept)
+
+
+def _fill_missing(
+    frame: pl.DataFrame, subjects: pl.Series | None, policy: ReleasePolicy, keys: Sequence[str], effects: Effects
+) -> pl.DataFrame:
+    safe: dict[str, pl.Series] = {}
+    for column in frame:
+        filled = fill_rare_missing(column, subjects, policy, key=column.name in keys)
+        effects.count(effects.filled, column.name, filled.rows)
+        safe[column.name] = filled.column
+    return frame.with_columns(**safe)
 
 
 def _protect_columns(

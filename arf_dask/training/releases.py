@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -11,7 +10,7 @@ import polars as pl
 from arf_dask.data.opening import open_parts
 from arf_dask.forest.tables import LeafTables
 from arf_dask.options import Options
-from arf_dask.release.fitting import fit_release
+from arf_dask.release.fitting import Safeguards, fit_release
 from arf_dask.release.policy import ReleasePolicy
 from arf_dask.release.subjects import prune_by_subjects
 from arf_dask.runtime.progress import Progress
@@ -28,12 +27,10 @@ def fit_release_tables(
 ) -> LeafTables:
     """Fit the tables of a model under a release policy."""
 
-    def learn(
-        frame: pl.DataFrame, options: Options, *, adapt: Callable[[Schema], Schema] | None, subjects: Counts | None
-    ) -> LeafTables:
+    def learn(frame: pl.DataFrame, options: Options, *, safeguards: Safeguards, subjects: Counts | None) -> LeafTables:
         with open_parts(frame, runner) as parts:
             # A policy decides per column what may be learned, so rules between columns are not detected.
-            trained = train_forest(parts, replace(options, find_rules=False), seed, runner, report, adapt)
+            trained = train_forest(parts, replace(options, find_rules=False), seed, runner, report, safeguards)
             if subjects is not None:
                 trained = _prune_by_subjects(trained, subjects, options.min_leaf)
             return estimate_tables(trained, runner, report)
