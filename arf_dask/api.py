@@ -13,7 +13,7 @@ from arf_dask.data.holdout import split_holdout
 from arf_dask.data.opening import open_parts
 from arf_dask.model import Model
 from arf_dask.options import FitOptions, Options, shows_options
-from arf_dask.release.fitting import checked_policy
+from arf_dask.release.fitting import checked_policy, tell_if_unguarded
 from arf_dask.release.policy import ReleasePolicy
 from arf_dask.reports import judge_release
 from arf_dask.runtime.cluster import runner_for
@@ -124,7 +124,8 @@ def load(path: PathLike, *, storage_options: Mapping[str, Any] | None = None) ->
         storage_options: Storage options for a URL, with the names of fsspec or of Polars.
 
     Returns:
-        The model. It gives exactly the same answers and rows as the saved one.
+        The model. It gives exactly the same answers and rows as the saved one. The fingerprints by which a release
+        recognises copies of real rows are never saved: a ReleaseWarning says that rows are no longer checked.
 
     Raises:
         ModelFormatError: If the directory is missing, damaged, not a model, or of an unknown version. All files are
@@ -138,7 +139,9 @@ def load(path: PathLike, *, storage_options: Mapping[str, Any] | None = None) ->
         >>> model.schema.names
         ['x']
     """
-    return Model(read_model(path, storage_options), judge=judge_release)
+    tables = read_model(path, storage_options)
+    tell_if_unguarded(tables)
+    return Model(tables, judge=judge_release)
 
 
 @shows_options

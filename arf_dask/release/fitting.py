@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple, Protocol
 
@@ -201,6 +201,18 @@ def _tell_loosened(policy: ReleasePolicy) -> None:
     loosened = policy.loosened()
     if loosened:
         warn_user(f"release: protects less than the defaults: {', '.join(loosened)}.", ReleaseWarning)
+
+
+def tell_if_unguarded(tables: LeafTables) -> None:
+    """Warn if the policy of a model forbids copies, but the fingerprints to recognise them are gone."""
+    effects = release_report(tables.options)
+    policy = {} if effects is None else effects.get("policy")
+    if tables.guard is None and isinstance(policy, Mapping) and policy.get("forbid_copies"):
+        warn_user(
+            "release: a loaded model cannot recognise copies of real rows, as their fingerprints are never saved. "
+            "Write the rows before saving the model, or limit copies with publish_if=Limits(copies=0.001).",
+            ReleaseWarning,
+        )
 
 
 def release_report(options: Any) -> dict[str, Any] | None:

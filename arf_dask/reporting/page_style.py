@@ -63,7 +63,7 @@ transform:translateX(-50%)}
 vertical-align:top}
 .arf th{white-space:normal;vertical-align:bottom;min-width:8ch}.arf .facts td{white-space:normal}
 .arf .facts td bdi{max-width:none;overflow-wrap:anywhere}.arf .attacks td .soft{font-size:12px}
-.arf .attacks td:first-child{white-space:normal;min-width:24ch}
+.arf .attacks td:first-child,.arf .told td:first-child{white-space:normal;min-width:24ch;overflow-wrap:anywhere}
 .arf th:first-child,.arf td:first-child{text-align:left}.arf th{color:var(--soft);font-weight:600}
 .arf td bdi{display:inline-block;max-width:22ch;overflow:hidden;text-overflow:ellipsis;vertical-align:bottom}
 .arf details{margin:12px 0}.arf summary{cursor:pointer;color:var(--soft)}

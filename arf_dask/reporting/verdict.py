@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import unicodedata
 from typing import NamedTuple
 
 import numpy as np
 
 from arf_dask.reporting.fidelity import Fidelity
 from arf_dask.reporting.privacy import Privacy
+from arf_dask.reporting.words import plain_name
 
 ATTACK_NAMES = {
     "nearest_neighbour": "nearest synthetic neighbour",
@@ -20,7 +20,6 @@ ATTACK_NAMES = {
 }
 WEAK = 3  # columns named as the weakest
 UNSURE = 0.6  # upper interval bound of the strongest attack's AUC below which attacks count as unsuccessful
-LONGEST = 40  # maximum characters of a name in a sentence
 
 
 class Verdict(NamedTuple):
@@ -52,14 +51,6 @@ def weakest_columns(fidelity: Fidelity) -> list[str]:
         return -gap if not np.isnan(gap) else 0.0
 
     return sorted(fidelity.columns, key=excess)
-
-
-def plain_name(name: str) -> str:
-    """Return a column name for use in a sentence: on one line, shortened, and isolated if written right to left."""
-    shown = "".join(c if c.isprintable() else " " for c in name)
-    shown = shown if len(shown) <= LONGEST else f"{shown[: LONGEST - 1]}…"
-    right_to_left = any(unicodedata.bidirectional(c) in ("R", "AL") for c in shown)
-    return f"\u2068{shown}\u2069" if right_to_left else shown
 
 
 def _fidelity_word(fidelity: Fidelity) -> str:

@@ -66,6 +66,7 @@ def train_forest(
         parts,
         rules=options.rules,
         find=options.find_rules,
+        find_dates=safeguards is not None,
         strict=options.strict_rules,
         keys=options.all_keys(),
         fixed={*options.columns, *options.bundled()},

@@ -199,6 +199,34 @@ def test_the_gap_of_a_declared_order_has_no_extremes() -> None:
     assert known(model.release_report)["values_clipped"]["end"] > 0
 
 
+def test_dates_written_as_text_are_protected_as_dates() -> None:
+    rng = np.random.Generator(np.random.SFC64(4))
+    days = rng.integers(0, 12_000, 1500)
+    days[5] = 40_000
+    born = pl.Series("born", days.astype(np.int32)).cast(pl.Date)
+    frame = people(1500).with_columns(born.dt.to_string("%d.%m.%Y"))
+    model = release(frame)
+    rows = model.sample(1500, seed=1)
+    drawn = rows["born"].str.to_date("%d.%m.%Y")
+    assert drawn.n_unique() > 300
+    assert drawn.max() < born.sort()[-10]
+    assert known(model.release_report)["values_clipped"]["born"] >= 20
+    assert known(model.release_report)["identifiers_replaced"] == []
+
+
+def test_clipping_does_not_count_as_breaking_a_rule() -> None:
+    rng = np.random.Generator(np.random.SFC64(4))
+    frame = pl.DataFrame({"q": rng.integers(1, 9, 1000), "p": np.exp(rng.normal(3, 1, 1000)).round(2)})
+    frame = frame.with_columns(total=(pl.col("p") * pl.col("q")).round(2))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        model = release(frame, rules=["total == p * q"], strict_rules=True)
+    assert model.rules[0].share == 1.0
+    assert model.check(model.sample(1000, seed=1))["broken"].to_list() == [0]
+    with pytest.raises(arf_dask.DataError, match="break declared rules"):
+        release(frame, rules=["total == p"], strict_rules=True)
+
+
 # Identifiers, subjects, copies.
 
 
@@ -342,8 +370,11 @@ def test_mostly_unique_text_is_refused_unless_it_is_named() -> None:
 def test_the_policy_is_kept_with_the_model(tmp_path: Path) -> None:
     model = release(people(800))
     model.save(tmp_path / "m")
-    loaded = arf_dask.load(tmp_path / "m")
+    with pytest.warns(ReleaseWarning, match="cannot recognise copies"):
+        loaded = arf_dask.load(tmp_path / "m")
     assert loaded.release_report == model.release_report
+    checked = [m.sample_parquet(tmp_path / name, 50, seed=1) for name, m in (("a", model), ("b", loaded))]
+    assert [known(manifest.release)["copies_checked"] for manifest in checked] == [True, False]
     assert known(loaded.release_report)["policy"]["min_leaf"] == 20
     assert loaded.leaves["rows"].to_numpy().min() >= 20
     assert arf_dask.fit(people(100), trees=2, seed=0, progress=False).release_report is None
