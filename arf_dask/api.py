@@ -103,8 +103,9 @@ def fit(
         Traceback (most recent call last):
         arf_dask.errors.OptionError: no option 'n_trees'. Did you mean trees?
     """
-    fit_options, chosen_seed, reading = Options.read(options), entropy(seed), Reading(storage_options, read_options)
-    subject = None if release is None else checked_policy(release).subject
+    given = options if release is None else {"min_leaf": checked_policy(release).min_leaf, **options}
+    fit_options, chosen_seed, reading = Options.read(given), entropy(seed), Reading(storage_options, read_options)
+    subject = None if release is None else release.subject
     train_rows, kept_back = split_holdout(data, holdout, chosen_seed, subject, reading)
     with progress_for(progress) as report, runner_for(client) as runner:
         if release is not None:

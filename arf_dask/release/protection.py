@@ -93,7 +93,7 @@ def protect(
     n_limited = n_rows - frame.height
     effects = Effects()
     frame = _fill_missing(frame, subjects, policy, found_keys, effects)
-    frame = frame.with_columns(**{name: stand_ins(frame[name], new_key()) for name in found_keys})
+    frame = frame.with_columns(**{name: stand_ins(frame[name], new_key(), policy.min_level) for name in found_keys})
     given_up, n_left_out, gone = False, 0, 0
     bundles: list[Bundle] = []
     for _ in range(PASSES):

@@ -241,6 +241,10 @@ def test_stand_ins_keep_the_shape_and_nothing_else() -> None:
     assert len(set(found.drop_nulls()) & set(column.drop_nulls())) < 150
     odd = pl.concat([column, pl.Series("id", ["CANARY12345"])])
     assert "CANARY" not in "".join(stand_ins(odd, Key(1, 2)).drop_nulls())
+    shapes = stand_ins(odd, Key(1, 2), 10).drop_nulls()
+    assert shapes.str.contains(r"^KD-\d{6}-[A-Z]x$").all()
+    names = pl.Series("name", ["Ann", "O'Neill-Smythe III", "Zoë", *(f"Bo{'b' * i}" for i in range(20))])
+    assert stand_ins(names, Key(1, 2), 10).str.len_chars().n_unique() == 1
     numbers = stand_ins(pl.Series("n", [17, 918273, None, 5000]), Key(1, 2))
     assert numbers.to_list() == [919998, 919999, None, 920000]
 
@@ -260,6 +264,13 @@ def test_every_leaf_holds_enough_subjects() -> None:
         held = pl.DataFrame({"leaf": leaves, "subject": subjects}).group_by("leaf").agg(pl.col("subject").n_unique())
         assert held["subject"].min() >= 15
         assert held.height == int((pruned.left < 0).sum())
+
+
+def test_the_leaves_of_a_policy_are_as_small_as_it_says_unless_fit_asks_for_larger_ones() -> None:
+    with pytest.warns(ReleaseWarning, match="min_leaf=10"):
+        assert release(people(800), ReleasePolicy(min_leaf=10)).leaves["rows"].to_numpy().min() < 20
+    assert release(people(800), min_leaf=40).leaves["rows"].to_numpy().min() >= 40
+    assert release(people(800), min_leaf=2).leaves["rows"].to_numpy().min() >= 20
 
 
 def test_rows_per_subject_are_limited() -> None:
