@@ -101,6 +101,7 @@ def test_every_option_is_typed_shown_and_explained() -> None:
 
 def test_a_pickled_model_answers_as_before_and_leaves_held_out_rows_behind(data: Any) -> None:
     fitted = arf_dask.fit(data, trees=2, seed=1, keys=["id"], holdout=0.1)
+    fitted.log_density(data)  # what is kept between questions stays behind, too
     copy = pickle.loads(pickle.dumps(fitted))
     assert copy.sample(5, seed=2).equals(fitted.sample(5, seed=2))
     assert fitted.holdout is not None

@@ -140,14 +140,16 @@ def _edge_labels(edges: Floats, dtype: pl.DataType) -> list[str]:
     ends = [float(edges[0]) + inset, float(edges[0] + edges[-1]) / 2, float(edges[-1]) - inset]
     if not dtype.is_temporal():
         return [_short(end) for end in ends]
-    return moment_labels(ends, dtype)
+    return moment_labels(ends, dtype, ends[2] - ends[0])
 
 
-def moment_labels(physical: list[float], dtype: pl.DataType) -> list[str]:
-    """Format physical values of a temporal dtype as precisely as the distance of first and last one needs."""
+def moment_labels(physical: list[float], dtype: pl.DataType, span: float) -> list[str]:
+    """Format physical values of a temporal dtype as precisely as the physical length `span` of an axis needs."""
     whole = pl.Series([round(value) for value in physical])
     values = whole.cast(pl.Series([], dtype=dtype).to_physical().dtype).cast(dtype)
-    is_long = isinstance(dtype, pl.Datetime) and values[-1] - values[0] > LONG
+    is_long = False
+    if isinstance(dtype, pl.Datetime):
+        is_long = pl.Series([round(span)]).cast(pl.Duration(dtype.time_unit))[0] > LONG
     return [_moment(value, is_long=is_long) for value in values]
 
 

@@ -44,6 +44,8 @@ class _Feature(NamedTuple):
         """Round a threshold as far as the spread of the column allows."""
         if not self.spread:
             return 0.5
+        if self.dtype.is_temporal():
+            return found  # shown to the day or minute
         is_whole = self.dtype.is_integer()
         wanted = float(np.floor(found)) if is_whole else found
         first = -int(np.floor(np.log10(self.spread)))
@@ -59,7 +61,7 @@ class _Feature(NamedTuple):
             return f"{plain_name(self.column)} {self.words[above]}"
         shown = f"{threshold:,.10g}"
         if self.dtype.is_temporal():
-            shown = moment_labels([threshold, threshold + self.spread], self.dtype)[0]
+            shown = moment_labels([threshold], self.dtype, self.spread)[0]
         return f"{plain_name(self.column)} {'>' if above else '≤'} {shown}"
 
 
@@ -91,8 +93,10 @@ def find_giveaway_rules(
     labels = np.repeat(np.array([0, 1], dtype=np.int64), rows)
     learned = rng.random(2 * rows) < 0.5
     least = max(DISCREET, round(LEAST_SHARE * rows))
-    tree = grow_tree(matrix[learned], scores[learned], DEPTH, least, int(rng.integers(2**31)))
-    found = [_measure(path, features, matrix[~learned], labels[~learned]) for path in _paths(tree)]
+    # The tree sees ranks, as scikit-learn would cast numbers to 32 bits.
+    values, ranks = zip(*(np.unique(column, return_inverse=True) for column in matrix.T), strict=True)
+    tree = grow_tree(np.column_stack(ranks)[learned], scores[learned], DEPTH, least, int(rng.integers(2**31)))
+    found = [_measure(path, features, matrix[~learned], labels[~learned]) for path in _paths(tree, values)]
     certain = sorted((pair for pair in found if pair[0] >= CERTAIN), key=lambda pair: pair[0])
     distinct = {rule.rule: rule for _, rule in certain}
     return list(distinct.values())[::-1][:MOST_RULES]
@@ -153,8 +157,8 @@ def _number_feature(columns: list[pl.Series]) -> tuple[list[_Feature], Flags]:
     return [_Feature(columns[0].name, columns[0].dtype, values, float(high - low))] if high > low else [], missing
 
 
-def _paths(tree: Any) -> list[list[_Condition]]:
-    """Return the conditions on the way to every leaf of a fitted tree."""
+def _paths(tree: Any, values: Sequence[Floats]) -> list[list[_Condition]]:
+    """Return the conditions on the way to every leaf of a tree fitted to the ranks of these values."""
     found: list[list[_Condition]] = []
     waiting: list[tuple[int, list[_Condition]]] = [(0, [])]
     while waiting:
@@ -162,7 +166,8 @@ def _paths(tree: Any) -> list[list[_Condition]]:
         if tree.children_left[node] < 0:
             found += [path] if path else []
             continue
-        feature, threshold = int(tree.feature[node]), float(tree.threshold[node])
+        feature, rank = int(tree.feature[node]), int(tree.threshold[node])
+        threshold = float(values[feature][rank] / 2 + values[feature][rank + 1] / 2)
         waiting.append((int(tree.children_left[node]), [*path, _Condition(feature, threshold, above=False)]))
         waiting.append((int(tree.children_right[node]), [*path, _Condition(feature, threshold, above=True)]))
     return found

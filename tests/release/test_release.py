@@ -127,6 +127,23 @@ def test_a_column_of_too_few_people_is_suppressed() -> None:
     assert found.column.null_count() == 100
 
 
+@pytest.mark.parametrize("scale", [1e-12, 1.0, -1.0, 1e200])
+def test_skewed_numbers_are_hardly_clipped(scale: float) -> None:
+    rng = np.random.Generator(np.random.SFC64(1))
+    column = pl.Series("x", np.exp(rng.normal(0, 3, 3000)) * scale)
+    found = protect_numbers(column, None, ReleasePolicy())
+    assert found.clipped <= 40
+    assert found.column.n_unique() > 2900
+
+
+def test_decimals_are_clipped_like_floats() -> None:
+    column = pl.Series("x", [*np.linspace(100, 900, 400).round(2).tolist(), 123456.78, -98765.43])
+    found = protect_numbers(column.cast(pl.Decimal(12, 2)), None, ReleasePolicy())
+    assert found.column.dtype == pl.Decimal(12, 2)
+    assert found.clipped == 20
+    assert found.column.cast(pl.Float64).equals(protect_numbers(column, None, ReleasePolicy()).column)
+
+
 def test_dates_keep_their_type() -> None:
     dates = pl.Series("x", range(10_000, 10_900)).cast(pl.Date)
     found = protect_numbers(dates, None, ReleasePolicy())
