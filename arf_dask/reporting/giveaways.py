@@ -71,6 +71,17 @@ class _Condition(NamedTuple):
     above: bool
 
 
+Path = tuple[_Condition, ...]
+
+
+class _Shares(NamedTuple):
+    """The shares of rows that meet all conditions of a path."""
+
+    real: float
+    synthetic: float
+    gap: float  # their difference, in standard errors
+
+
 def find_giveaway_rules(
     real: pl.DataFrame, synthetic: pl.DataFrame, scores: Floats, rng: np.random.Generator
 ) -> list[GiveawayRule]:
@@ -96,29 +107,42 @@ def find_giveaway_rules(
     # The tree sees ranks, as scikit-learn would cast numbers to 32 bits.
     values, ranks = zip(*(np.unique(column, return_inverse=True) for column in matrix.T), strict=True)
     tree = grow_tree(np.column_stack(ranks)[learned], scores[learned], DEPTH, least, int(rng.integers(2**31)))
-    found = [_measure(path, features, matrix[~learned], labels[~learned]) for path in _paths(tree, values)]
-    certain = sorted((pair for pair in found if pair[0] >= CERTAIN), key=lambda pair: pair[0])
-    distinct = {rule.rule: rule for _, rule in certain}
-    return list(distinct.values())[::-1][:MOST_RULES]
+    paths = [_rounded(path, features) for path in _paths(tree, values)]
+    short = dict.fromkeys(_shortened(path, matrix[learned], labels[learned]) for path in paths)
+    found = [(path, _shares(path, matrix[~learned], labels[~learned])) for path in short]
+    certain = sorted((pair for pair in found if pair[1].gap >= CERTAIN), key=lambda pair: -pair[1].gap)
+    return [_rule(path, features, shares) for path, shares in certain[:MOST_RULES]]
 
 
-def _measure(
-    path: Sequence[_Condition], features: Sequence[_Feature], matrix: Floats, labels: Counts
-) -> tuple[float, GiveawayRule]:
-    """Return the rule of one leaf, and how many standard errors its two shares differ by."""
+def _rounded(path: Sequence[_Condition], features: Sequence[_Feature]) -> Path:
+    """Round thresholds. Of several conditions on the same side of one feature, the last is the strictest."""
+    strictest = {(step.feature, step.above): step for step in path}.values()
+    return tuple(step._replace(threshold=features[step.feature].threshold(step.threshold)) for step in strictest)
+
+
+def _shares(path: Path, matrix: Floats, labels: Counts) -> _Shares:
     met: Flags = np.ones(len(matrix), dtype=bool)
-    words, columns = [], []
-    # Of several conditions on the same side of one feature, the last is the strictest.
-    for number, threshold, above in {(step.feature, step.above): step for step in path}.values():
-        feature = features[number]
-        rounded = feature.threshold(threshold)
-        met &= (matrix[:, number] > rounded) == above
-        words.append(feature.describe(rounded, above=above))
-        columns.append(feature.column)
-    shares = [float(met[labels == side].mean()) for side in (0, 1)]
-    errors = [share * (1 - share) / max(1, int((labels == side).sum())) for side, share in enumerate(shares)]
-    gap = abs(shares[0] - shares[1]) / float(np.sqrt(sum(errors) + 1e-12))
-    return gap, GiveawayRule(" and ".join(dict.fromkeys(words)), list(dict.fromkeys(columns)), shares[0], shares[1])
+    for number, threshold, above in path:
+        met &= (matrix[:, number] > threshold) == above
+    real, synthetic = (float(met[labels == side].mean()) for side in (0, 1))
+    errors = [share * (1 - share) / (labels == side).sum() for side, share in enumerate((real, synthetic))]
+    return _Shares(real, synthetic, abs(real - synthetic) / float(np.sqrt(sum(errors) + 1 / len(labels) ** 2)))
+
+
+def _shortened(path: Path, matrix: Floats, labels: Counts) -> Path:
+    """Drop conditions without which the shares differ as clearly."""
+    gap = _shares(path, matrix, labels).gap
+    for step in path:
+        rest = tuple(other for other in path if other is not step)
+        if rest and _shares(rest, matrix, labels).gap >= gap:
+            return _shortened(rest, matrix, labels)
+    return path
+
+
+def _rule(path: Path, features: Sequence[_Feature], shares: _Shares) -> GiveawayRule:
+    words = [features[step.feature].describe(step.threshold, above=step.above) for step in path]
+    columns = list(dict.fromkeys(features[step.feature].column for step in path))
+    return GiveawayRule(" and ".join(words), columns, shares.real, shares.synthetic)
 
 
 def _features(columns: list[pl.Series]) -> list[_Feature]:

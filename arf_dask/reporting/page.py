@@ -174,7 +174,7 @@ def _pairs(fidelity: Fidelity) -> str:
     maps = [
         heatmap(names, pairs.real[square], "real"),
         heatmap(names, pairs.synthetic[square], "synthetic"),
-        heatmap(names, gap[square], "difference, four times as strong", signed=True),
+        heatmap(names, gap[square], "difference, times four", signed=True),
     ]
     ceiling = None if fidelity.pairs_ceiling is None else fidelity.pairs_ceiling.difference
     left_out = ""
@@ -226,7 +226,7 @@ def _rules(fidelity: Fidelity) -> str:
         for rule in fidelity.rules
     )
     return (
-        '<h2>Do the rules hold?</h2><div class="card scroll"><table><tr><th>rule</th><th>real rows</th>'
+        '<h2>Do the rules hold?</h2><div class="card scroll"><table class="told"><tr><th>rule</th><th>real rows</th>'
         f"<th>synthetic rows</th></tr>{rows}</table></div>"
     )
 

@@ -77,7 +77,7 @@ def _fidelity_reasons(fidelity: Fidelity) -> list[str]:
     if broken:
         reasons.append(f"{len(broken)} of {len(fidelity.rules)} rules hold in fewer synthetic than real rows.")
     useful = fidelity.usefulness
-    if useful is not None:
+    if useful is not None and not np.isnan([useful.synthetic, useful.real]).any():
         name = "AUC" if useful.score == "auc" else "R²"
         reasons.append(
             f"Predicting {plain_name(useful.target)}: {name} {useful.synthetic:.3f} when trained on synthetic rows, "
