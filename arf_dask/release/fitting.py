@@ -93,7 +93,7 @@ def _protect_gaps(
     found = {name: protect_numbers(rows[name], people, policy) for name in names}
     clipped: dict[str, int] = protected.effects["values_clipped"]
     clipped.update({name: clipped.get(name, 0) + gap.clipped for name, gap in found.items() if gap.clipped})
-    return rows.with_columns(**{name: gap.column for name, gap in found.items()})
+    return rows.with_columns([gap.column.alias(name) for name, gap in found.items()])
 
 
 def _check_combinations(schema: Schema, protected: Protected, policy: ReleasePolicy) -> None:
@@ -103,7 +103,10 @@ def _check_combinations(schema: Schema, protected: Protected, policy: ReleasePol
         people = None if subject is None or protected.subjects is None else pl.Series(protected.subjects)
         if rare_combinations(protected.frame, bundle.levels, people, policy.min_level).any():
             listed = ", ".join(map(repr, bundle.names))
-            raise ReleaseError(f"release: {listed} were modelled together with rare combinations. Say bundles=False.")
+            raise ReleaseError(
+                f"release: {listed} are modelled together with rare combinations. Say "
+                "bundles=False, or take them out of rules=."
+            )
 
 
 def checked_policy(policy: object) -> ReleasePolicy:

@@ -46,6 +46,8 @@ def _central(known: pl.Series) -> object:
     """Return the median as one of the numbers, or the most frequent level."""
     if is_numeric(known.dtype):
         return known.sort()[len(known) // 2]
-    counts = known.cast(pl.String).value_counts(name="rows").sort("rows", known.name, descending=[True, False])
-    most_frequent = counts[known.name][0]
+    counts = (
+        known.cast(pl.String).alias("level").value_counts(name="rows").sort("rows", "level", descending=[True, False])
+    )
+    most_frequent = counts["level"][0]
     return most_frequent == "true" if known.dtype == pl.Boolean else most_frequent

@@ -93,7 +93,7 @@ def protect(
     n_limited = n_rows - frame.height
     effects = Effects()
     frame = _fill_missing(frame, subjects, policy, found_keys, effects)
-    frame = frame.with_columns(**{name: stand_ins(frame[name], new_key(), policy.min_level) for name in found_keys})
+    frame = frame.with_columns([stand_ins(frame[name], new_key(), policy.min_level) for name in found_keys])
     given_up, n_left_out, gone = False, 0, 0
     bundles: list[Bundle] = []
     for _ in range(PASSES):
@@ -136,7 +136,7 @@ def _find_dates(frame: pl.DataFrame, declared: Set[str]) -> dict[str, str]:
 
 def _with_dates(frame: pl.DataFrame, forms: Mapping[str, str]) -> pl.DataFrame:
     """Return the frame with its text columns of dates as dates."""
-    return frame.with_columns(**{name: read_dates(frame[name], form) for name, form in forms.items()})
+    return frame.with_columns([read_dates(frame[name], form).alias(name) for name, form in forms.items()])
 
 
 def find_keys(
@@ -196,7 +196,7 @@ def _fill_missing(
         filled = fill_rare_missing(column, subjects, policy, key=column.name in keys)
         effects.count(effects.filled, column.name, filled.rows)
         safe[column.name] = filled.column
-    return frame.with_columns(**safe)
+    return frame.with_columns([column.alias(name) for name, column in safe.items()])
 
 
 class Declared(NamedTuple):
@@ -239,7 +239,7 @@ def _protect_columns(
                 counts = {"levels": before["levels"] + levels.merged, "rows": before["rows"] + levels.rows}
                 effects.levels[name] = {**counts, "into": levels.into}
             safe[name] = levels.column
-    return frame.with_columns(**safe)
+    return frame.with_columns([column.alias(name) for name, column in safe.items()])
 
 
 def _leave_out(

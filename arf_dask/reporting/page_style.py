@@ -63,7 +63,8 @@ transform:translateX(-50%)}
 vertical-align:top}
 .arf th{white-space:normal;vertical-align:bottom;min-width:8ch}.arf .facts td{white-space:normal}
 .arf .facts td:last-child{min-width:12ch}
-.arf .facts td bdi,.arf .told td bdi{max-width:none;overflow-wrap:anywhere;white-space:normal}.arf .attacks td .soft{font-size:12px}
+.arf .facts td bdi,.arf .told td bdi{max-width:none;overflow-wrap:anywhere;white-space:normal}
+.arf .attacks td .soft{font-size:12px}
 .arf .attacks td:first-child,.arf .told td:first-child{white-space:normal;min-width:24ch;overflow-wrap:anywhere}
 .arf th:first-child,.arf td:first-child{text-align:left}.arf th{color:var(--soft);font-weight:600}
 .arf td bdi{display:inline-block;max-width:44ch;overflow:hidden;text-overflow:ellipsis;vertical-align:bottom}

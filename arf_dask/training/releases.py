@@ -15,6 +15,7 @@ from arf_dask.options import Options
 from arf_dask.release.fitting import Safeguards, fit_release
 from arf_dask.release.policy import ReleasePolicy
 from arf_dask.release.subjects import prune_by_subjects
+from arf_dask.rules.declaring import read_rules
 from arf_dask.rules.learning import learn_relations
 from arf_dask.runtime.progress import Progress
 from arf_dask.runtime.tasks import Runner
@@ -44,7 +45,8 @@ def fit_release_tables(
             return estimate_tables(trained, runner, report)
 
     def infer(frame: pl.DataFrame, options: Options) -> Schema:
-        return infer_schema(frame, kinds=options.columns, keys=options.keys, bundles=options.bundles)
+        together = read_rules(options.rules).together
+        return infer_schema(frame, kinds=options.columns, keys=options.keys, bundles=options.bundles, together=together)
 
     tables = fit_release(frame, policy, options, seed, learn, infer)
     rules = tuple(replace(rule, share=shares.get(rule.text, rule.share)) for rule in tables.relations.rules)

@@ -583,3 +583,25 @@ def test_no_canary_survives(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -
     assert rows["job"].is_in(["(other)", *(f"job{i}" for i in range(9))]).all()
     assert rows.schema["grade"] == pl.Enum([*(f"job{i}" for i in range(9)), "(other)"])
     assert known(model.release_report)["levels_merged"]["job"]["levels"] >= 700
+
+
+def test_names_that_the_code_uses_itself_do_no_harm() -> None:
+    rng = np.random.Generator(np.random.SFC64(9))
+    level = np.array(["a", "b", "c"])[rng.integers(0, 3, 600)]
+    frame = pl.DataFrame({"rows": level, "people": np.char.add(level, "x"), "self": rng.integers(0, 30, 600)})
+    frame = frame.with_columns(value=pl.Series([None, *["u", "v", "v"] * 200][:600]), level=pl.Series(level))
+    model = release(frame, holdout=0.2)
+    report = arf_dask.report(frame, model.sample(400, seed=1), model=model, shadows=0, seed=0, progress=False)
+    assert report.to_dict()["privacy"]["rare_levels"] == {}
+
+
+def test_rows_with_rare_combinations_of_a_rule_are_dropped() -> None:
+    rng = np.random.Generator(np.random.SFC64(9))
+    city = np.array(["A", "B", "C"])[rng.integers(0, 3, 900)]
+    zips = np.char.lower(city)
+    city[5], zips[5] = "A", "b"
+    frame = pl.DataFrame({"city": city, "zip": zips, "x": rng.normal(size=900)})
+    model = release(frame, rules=[["city", "zip"]])
+    assert known(model.release_report)["rows_with_rare_combinations"] == 1
+    rows = model.sample(2000, seed=1)
+    assert (rows["city"].str.to_lowercase() == rows["zip"]).all()
