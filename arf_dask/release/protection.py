@@ -63,6 +63,16 @@ class Effects:
         if rows:
             store[name] = store.get(name, 0) + rows
 
+    def to_dict(self) -> dict[str, Any]:
+        """Return the counts by kind of change."""
+        return {
+            "levels_merged": self.levels,
+            "values_clipped": self.clipped,
+            "spikes_moved": self.moved,
+            "missing_filled": self.filled,
+            "columns_suppressed": self.suppressed,
+        }
+
 
 def protect(
     frame: pl.DataFrame,
@@ -115,11 +125,7 @@ def protect(
         "rows_beyond_limit_per_subject": n_limited,
         "rows_with_rare_combinations": n_left_out,
         "subjects": None if subjects is None else subjects.n_unique(),
-        "levels_merged": effects.levels,
-        "values_clipped": effects.clipped,
-        "spikes_moved": effects.moved,
-        "missing_filled": effects.filled,
-        "columns_suppressed": effects.suppressed,
+        **effects.to_dict(),
         "identifiers_replaced": found_keys,
     }
     codes = None if subjects is None else subjects.rank("dense").cast(pl.Int64).to_numpy() - 1
