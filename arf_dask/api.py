@@ -13,7 +13,7 @@ from arf_dask.data.holdout import split_holdout
 from arf_dask.data.opening import open_parts
 from arf_dask.model import Model
 from arf_dask.options import FitOptions, Options, shows_options
-from arf_dask.release.fitting import checked_policy
+from arf_dask.release.fitting import checked_policy, tell_if_unguarded
 from arf_dask.release.policy import ReleasePolicy
 from arf_dask.reports import judge_release
 from arf_dask.runtime.cluster import runner_for
@@ -115,8 +115,9 @@ def fit(
         Traceback (most recent call last):
         arf_dask.errors.OptionError: no option 'n_trees'. Did you mean trees?
     """
-    fit_options, chosen_seed, reading = Options.read(options), entropy(seed), Reading(storage_options, read_options)
-    subject = None if release is None else checked_policy(release).subject
+    given = options if release is None else {"min_leaf": checked_policy(release).min_leaf, **options}
+    fit_options, chosen_seed, reading = Options.read(given), entropy(seed), Reading(storage_options, read_options)
+    subject = None if release is None else release.subject
     train_rows, kept_back = split_holdout(data, holdout, chosen_seed, subject, reading)
     with progress_for(progress) as report, runner_for(client) as runner:
         if release is not None:
@@ -136,7 +137,8 @@ def load(path: PathLike, *, storage_options: Mapping[str, Any] | None = None) ->
         storage_options: Storage options for a URL, with the names of fsspec or of Polars.
 
     Returns:
-        The model. It gives exactly the same answers and rows as the saved one.
+        The model. It gives exactly the same answers and rows as the saved one. The fingerprints by which a release
+        recognises copies of real rows are never saved: a ReleaseWarning says that rows are no longer checked.
 
     Raises:
         ModelFormatError: If the directory is missing, damaged, not a model, or of an unknown version. All files are
@@ -150,7 +152,9 @@ def load(path: PathLike, *, storage_options: Mapping[str, Any] | None = None) ->
         >>> model.schema.names
         ['x']
     """
-    return Model(read_model(path, storage_options), judge=judge_release)
+    tables = read_model(path, storage_options)
+    tell_if_unguarded(tables)
+    return Model(tables, judge=judge_release)
 
 
 @shows_options

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from typing import Any, Literal, Protocol, Unpack, overload
 
 import polars as pl
@@ -195,5 +194,5 @@ class Model(ModelQueries, ModelSinks):
         save_model(self._tables, path, storage_options)
 
     def __getstate__(self) -> dict[str, Any]:
-        # Held-out rows are not pickled, nor is the release gate, which needs them, nor what queries have cached.
-        return {"_tables": replace(self._tables), "_holdout": None, "_judge": None}
+        # Held-out rows are not pickled, nor is the release gate, which needs them.
+        return {"_tables": self._tables, "_holdout": None, "_judge": None}

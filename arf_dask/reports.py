@@ -18,7 +18,7 @@ from arf_dask.model import Draw, Model
 from arf_dask.options import Options
 from arf_dask.release.fitting import shrink_leaves
 from arf_dask.release.policy import Limits
-from arf_dask.reporting.columns import Sides, align
+from arf_dask.reporting.columns import Sides, align, without_holdout
 from arf_dask.reporting.fidelity import DETECTOR_ROWS, MANIFOLD_ROWS, PAIR_ROWS, measure_fidelity
 from arf_dask.reporting.membership import Refit
 from arf_dask.reporting.page import PageFacts
@@ -53,7 +53,8 @@ def report(
     """Measure the fidelity of a synthetic table to the real one, and what privacy attacks reveal.
 
     Args:
-        real: The rows the generator was trained on; any frame or path accepted by `fit`.
+        real: The rows the generator was trained on; any frame or path accepted by `fit`. It may also be the whole table
+            that training and held-out rows were split from: held-out rows are then left out of it.
         synthetic: The rows to evaluate, from this package or any other.
         holdout: Real rows not used for training. All privacy attacks need them, as information that is revealed about
             outsiders as well is not a leak. None uses the rows held out by `fit(..., holdout=0.1)`, if `model` has any.
@@ -84,6 +85,7 @@ def report(
     model_holdout = model.holdout if holdout is None and model is not None else None
     held_out = model_holdout if holdout is None else to_polars(holdout).frame
     sides = align(frames[0], frames[1], held_out, None if model is None else model.schema.keys)
+    sides = without_holdout(sides, None if model is None else _trained_rows(model))
     if target is not None and target not in sides.real.columns:
         raise unknown_column(target, sides.real.columns, "target")
     chosen_seed = entropy(seed)
@@ -106,6 +108,9 @@ def _measure(
     rng = generator(seed, Stage.REPORT, 1)
     privacy = measure_privacy(sides, model, make_refit(model, sides), shadows, smallest_leaf, rng, progress)
     exposed_rows = sides.real[privacy.exposed["row"]] if show_rows and privacy.exposed.height else None
+    if sides.real_rows is not None:
+        numbers = pl.Series(sides.real_rows[privacy.exposed["row"].to_numpy()], dtype=pl.Int64)
+        privacy = privacy._replace(exposed=privacy.exposed.with_columns(row=numbers))
     page_facts = PageFacts(
         _row_counts(sides),
         sides.real.width,
@@ -199,6 +204,12 @@ def check_limits(made: Report, limits: Limits) -> Report:
     return made
 
 
+def _trained_rows(model: Model) -> int:
+    """Return the number of rows given to `fit`, without held-out rows."""
+    effects = model.release_report
+    return model.schema.n_rows if effects is None else int(effects["rows"])
+
+
 def _row_counts(sides: Sides) -> dict[str, int]:
     counts = {"real": sides.real.height, "synthetic": sides.synthetic.height}
     return counts if sides.holdout is None else {**counts, "held out": sides.holdout.height}
@@ -207,6 +218,8 @@ def _row_counts(sides: Sides) -> dict[str, int]:
 def _notes(sides: Sides, attacked: bool, model: Model | None) -> list[str]:
     """Return notes on sampling for the page."""
     notes = ["Distances of columns are of all rows."]
+    if sides.real_rows is not None:
+        notes.append("The real data contained the held-out rows: they were left out of it.")
     if max(sides.real.height, sides.synthetic.height) > PAIR_ROWS:
         notes.append(f"Pairs and pictures: {PAIR_ROWS:,} rows drawn at random of each frame.")
     notes.append(f"Detector and target: at most {DETECTOR_ROWS:,} rows of either kind, three folds.")

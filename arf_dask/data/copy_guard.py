@@ -57,19 +57,43 @@ class Candidates(NamedTuple):
 Redraw = Callable[[int, Counts], Candidates]  # (attempt, row indices of copies)
 
 
-def make_guard(frame: pl.DataFrame, names: list[str], keys: Sequence[str] = ()) -> CopyGuard | None:
-    """Fingerprint the columns `names` of a real frame; return None if there are no columns to compare.
+class RealRows(NamedTuple):
+    """Real rows that must not be copied."""
 
-    `keys` are identifier columns, which are left unchanged when rows are redrawn. A row without one of its columns is
-    recorded only if no other row has the same remaining values: values shared by several rows identify nobody.
+    frame: pl.DataFrame
+    subjects: Counts | None = None  # subject id per row; None: every row is a person
+
+
+def make_guard(tables: Sequence[RealRows], names: list[str], keys: Sequence[str] = ()) -> CopyGuard | None:
+    """Fingerprint the columns `names` of real rows; return None if there are no columns to compare.
+
+    Args:
+        tables: Versions of the real rows, such as those before and after protection. A row is unique if it is unique
+            in one of them.
+        names: The columns to compare.
+        keys: Identifier columns, which are left unchanged when rows are redrawn.
+
+    A row is recorded if only one subject has it. A row without one of its columns is recorded if only one subject has
+    the remaining values: values that several people share identify nobody.
     """
     if not names:
         return None
     key = new_key()
-    cells = cell_words(frame.select(names), key)
-    near = near_words(cells) if len(names) > 1 else np.empty((frame.height, 0), dtype=np.uint64)
-    without = tuple(_once(near[:, column_index]) for column_index in range(near.shape[1]))
-    return CopyGuard(key, tuple(names), tuple(keys), _once(row_words(cells)), without)
+    found = [_unique_words(rows, names, key) for rows in tables]
+    whole, *without = (_union(words) for words in zip(*found, strict=True))
+    return CopyGuard(key, tuple(names), tuple(keys), whole, tuple(without))
+
+
+def _unique_words(rows: RealRows, names: list[str], key: Key) -> list[Words]:
+    """Return the fingerprints that one subject has: of whole rows, then of rows without each of the columns."""
+    cells = cell_words(rows.frame.select(names), key)
+    near = near_words(cells) if len(names) > 1 else np.empty((len(cells), 0), dtype=np.uint64)
+    return [_once(words, rows.subjects) for words in (row_words(cells), *near.T)]
+
+
+def _union(words: Sequence[Words]) -> Words:
+    """Return the distinct fingerprints of sorted arrays, sorted."""
+    return words[0] if len(words) == 1 else np.unique(np.concatenate(words))
 
 
 def redraw_copies(
@@ -131,8 +155,13 @@ def _put(frame: pl.DataFrame, fresh: pl.DataFrame, places: Counts, keys: tuple[s
     return pl.concat([frame, fresh])[row_order].with_columns([frame.get_column(name) for name in keys])
 
 
-def _once(words: Words) -> Words:
-    """Return the fingerprints that occur exactly once, sorted."""
+def _once(words: Words, subjects: Counts | None) -> Words:
+    """Return the fingerprints that exactly one subject has, sorted."""
+    if subjects is not None:
+        order = np.lexsort((subjects, words))
+        is_new = np.ones(len(words), dtype=bool)
+        is_new[1:] = (np.diff(words[order]) != 0) | (np.diff(subjects[order]) != 0)
+        words = words[order][is_new]
     distinct_words, counts = np.unique(words, return_counts=True)
     unique_words: Words = distinct_words[counts == 1]
     return unique_words

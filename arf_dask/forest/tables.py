@@ -207,6 +207,10 @@ class LeafTables:
     guard: CopyGuard | None = field(default=None, repr=False)
     relations: Relations = NO_RELATIONS  # the rules of the table, in terms of the user's columns
 
+    def __getstate__(self) -> dict[str, object]:
+        # Cached properties are not sent to workers.
+        return {stored_field.name: getattr(self, stored_field.name) for stored_field in fields(self)}
+
     @property
     def dtypes(self) -> dict[str, pl.DataType]:
         """The user's columns and their types, in order."""

@@ -7,7 +7,7 @@ block number.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import polars as pl
@@ -85,9 +85,6 @@ class RowPlan:
             "source", lambda: make_guarded_source(self._sampler(), self.given, self.on_impossible)
         )
         return built_source
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "tables": replace(self.tables)}  # a copy without cached properties
 
 
 def plan_rows(sampler: Sampler, n: int, given: Any, on_impossible: OnImpossible, seed: int) -> RowPlan:

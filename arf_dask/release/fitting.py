@@ -4,22 +4,26 @@ from __future__ import annotations
 
 import logging
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import polars as pl
 
-from arf_dask.data.copy_guard import make_guard
+from arf_dask.data.checks import check_shape
+from arf_dask.data.copy_guard import RealRows, make_guard
 from arf_dask.errors import KeyColumnWarning, OptionError, ReleaseError, ReleaseWarning, warn_user
 from arf_dask.forest.dependence import Dependence, Edge
 from arf_dask.forest.tables import LeafTables, VariableTables
 from arf_dask.options import Options
 from arf_dask.release.levels import rare_combinations
+from arf_dask.release.numbers import protect_numbers
 from arf_dask.release.policy import ReleasePolicy
 from arf_dask.release.protection import Bundle, Protected, protect
 from arf_dask.release.schema_rounding import round_schema
+from arf_dask.rules.relations import Relations
+from arf_dask.rules.transforms import ClockGap, Gap
 from arf_dask.runtime.seeds import Stage, generator
 from arf_dask.schema.columns import Schema
 from arf_dask.typing import Counts
@@ -30,16 +34,18 @@ STATE_ROWS = 2.0  # shrinkage in rows per state of a variable
 IN_MEMORY = 250_000  # maximum rows for which the subjects of every leaf are counted
 
 
+class Safeguards(NamedTuple):
+    """The protection of what is only known while a table is learned."""
+
+    rows: Callable[[pl.DataFrame, Relations], pl.DataFrame]  # of modelled rows, which rules derive from the table
+    schema: Callable[[Schema, pl.DataFrame], Schema]  # of the schema, given the modelled rows
+
+
 class Learn(Protocol):
-    """Fits a table. `adapt` changes the schema before rows are encoded; `subjects` holds the subject id per row."""
+    """Fits a table under safeguards; `subjects` holds the subject id per row."""
 
     def __call__(
-        self,
-        frame: pl.DataFrame,
-        options: Options,
-        *,
-        adapt: Callable[[Schema], Schema] | None,
-        subjects: Counts | None,
+        self, frame: pl.DataFrame, options: Options, *, safeguards: Safeguards, subjects: Counts | None
     ) -> LeafTables: ...
 
 
@@ -53,6 +59,7 @@ def fit_release(
 ) -> LeafTables:
     """Fit the tables of a model under a release policy."""
     _tell_loosened(policy)
+    check_shape(frame.schema, frame.height)
     protected = protect(
         frame,
         policy,
@@ -61,14 +68,32 @@ def fit_release(
         lambda safe: _find_bundles(infer(safe, options)),
         generator(seed, Stage.RELEASE),
     )
-    adapt = round_schema if policy.round_bounds else None
+    safeguards = Safeguards(
+        lambda rows, relations: _protect_gaps(rows, relations, protected, policy),
+        round_schema if policy.round_bounds else lambda schema, _: schema,
+    )
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", KeyColumnWarning)  # the release report lists detected identifiers
         tables = learn(
-            protected.frame, _safe_options(options, policy, protected), adapt=adapt, subjects=_units(protected)
+            protected.frame,
+            _safe_options(options, policy, protected),
+            safeguards=safeguards,
+            subjects=_units(protected),
         )
     _check_combinations(tables.schema, protected, policy)
-    return _tighten(tables, policy, protected)
+    return _tighten(tables, policy, protected, frame)
+
+
+def _protect_gaps(
+    rows: pl.DataFrame, relations: Relations, protected: Protected, policy: ReleasePolicy
+) -> pl.DataFrame:
+    """Protect columns that declared rules model by a distance from another column: its extremes can be one person's."""
+    people = None if protected.subjects is None else pl.Series(protected.subjects)
+    names = [gap.target.name for gap in relations.transforms if isinstance(gap, Gap | ClockGap)]
+    found = {name: protect_numbers(rows[name], people, policy) for name in names}
+    clipped: dict[str, int] = protected.effects["values_clipped"]
+    clipped.update({name: clipped.get(name, 0) + gap.clipped for name, gap in found.items() if gap.clipped})
+    return rows.with_columns([gap.column.alias(name) for name, gap in found.items()])
 
 
 def _check_combinations(schema: Schema, protected: Protected, policy: ReleasePolicy) -> None:
@@ -78,7 +103,10 @@ def _check_combinations(schema: Schema, protected: Protected, policy: ReleasePol
         people = None if subject is None or protected.subjects is None else pl.Series(protected.subjects)
         if rare_combinations(protected.frame, bundle.levels, people, policy.min_level).any():
             listed = ", ".join(map(repr, bundle.names))
-            raise ReleaseError(f"release: {listed} were modelled together with rare combinations. Say bundles=False.")
+            raise ReleaseError(
+                f"release: {listed} are modelled together with rare combinations. Say "
+                "bundles=False, or take them out of rules=."
+            )
 
 
 def checked_policy(policy: object) -> ReleasePolicy:
@@ -122,20 +150,27 @@ def _units(protected: Protected) -> Counts | None:
     return protected.subjects
 
 
-def _tighten(tables: LeafTables, policy: ReleasePolicy, protected: Protected) -> LeafTables:
+def _tighten(tables: LeafTables, policy: ReleasePolicy, protected: Protected, real: pl.DataFrame) -> LeafTables:
     """Shrink leaves towards their parents, record the effects of the policy, and add the guard against copies."""
     modelled_names = [column.name for column in tables.schema.columns if column.kind in ("categorical", "numeric")]
-    copy_guard = make_guard(protected.frame, modelled_names, tables.schema.keys) if policy.forbid_copies else None
+    people = None if policy.subject is None else real[policy.subject].rank("dense").cast(pl.Int64).to_numpy()
+    # Rows that were dropped or changed by the protection must not come back either.
+    versions = [RealRows(protected.frame, protected.subjects), RealRows(real, people)]
+    copy_guard = make_guard(versions, modelled_names, tables.schema.keys) if policy.forbid_copies else None
     effects = {**protected.effects, "smallest_leaf": int(np.min(tables.coverage)), "leaves_hold": "subjects"}
     shrunken_tables = replace(
-        shrink_leaves(tables, policy.shrinkage), dependence=_pool_rare_cells(tables.dependence, policy)
+        shrink_leaves(tables, policy.shrinkage), dependence=_pool_rare_cells(tables.dependence, policy, protected)
     )
     return replace(shrunken_tables, options={**tables.options, "release": effects}, guard=copy_guard)
 
 
-def _pool_rare_cells(dependence: Dependence, policy: ReleasePolicy) -> Dependence:
-    """Return the dependence with cells of too few people treated like empty cells."""
-    min_rows = policy.min_level * (policy.max_rows_per_subject or 1)
+def _pool_rare_cells(dependence: Dependence, policy: ReleasePolicy, protected: Protected) -> Dependence:
+    """Return the dependence with cells of too few people treated like empty cells.
+
+    Cells count rows: those of at least `min_level` people have more rows than fewer people can have.
+    """
+    rows_each = 1 if protected.subjects is None else int(np.bincount(protected.subjects).max(initial=1))
+    min_rows = (policy.min_level - 1) * rows_each + 1
     return replace(dependence, edges=tuple(_pool_edge(edge, min_rows) for edge in dependence.edges))
 
 
@@ -169,6 +204,18 @@ def _tell_loosened(policy: ReleasePolicy) -> None:
     loosened = policy.loosened()
     if loosened:
         warn_user(f"release: protects less than the defaults: {', '.join(loosened)}.", ReleaseWarning)
+
+
+def tell_if_unguarded(tables: LeafTables) -> None:
+    """Warn if the policy of a model forbids copies, but the fingerprints to recognise them are gone."""
+    effects = release_report(tables.options)
+    policy = {} if effects is None else effects.get("policy")
+    if tables.guard is None and isinstance(policy, Mapping) and policy.get("forbid_copies"):
+        warn_user(
+            "release: a loaded model cannot recognise copies of real rows, as their fingerprints are never saved. "
+            "Write the rows before saving the model, or limit copies with publish_if=Limits(copies=0.001).",
+            ReleaseWarning,
+        )
 
 
 def release_report(options: Any) -> dict[str, Any] | None:

@@ -8,19 +8,24 @@ from numpy.typing import NDArray
 
 from arf_dask.data.fingerprints import Key, Words, siphash
 from arf_dask.data.keys import is_text
+from arf_dask.typing import Counts
 
 Signs = NDArray[np.uint32]
 
 FIXED = 0.99  # share of values with the same character at a position from which on that character is kept
 
 
-def stand_ins(column: pl.Series, key: Key) -> pl.Series:
-    """Return replacement values of the same shape: text with other letters and digits, integers below a round bound."""
-    return _text_stand_ins(column, key) if is_text(column.dtype) else _number_stand_ins(column)
+def stand_ins(column: pl.Series, key: Key, min_level: int = 1) -> pl.Series:
+    """Return replacement values of the same shape: text with other letters and digits, integers below a round bound.
+
+    Texts whose shape fewer than `min_level` values have get a common shape: a length or punctuation that nobody else
+    has would identify a person.
+    """
+    return _text_stand_ins(column, key, min_level) if is_text(column.dtype) else _number_stand_ins(column)
 
 
-def _text_stand_ins(column: pl.Series, key: Key) -> pl.Series:
-    """Redraw letters and digits, except at positions where nearly all values agree; the format of each value stays."""
+def _text_stand_ins(column: pl.Series, key: Key, min_level: int) -> pl.Series:
+    """Redraw letters and digits, except at positions where nearly all values agree; common formats stay."""
     text = column.cast(pl.String)
     known = text.drop_nulls()
     if not len(known):
@@ -29,6 +34,7 @@ def _text_stand_ins(column: pl.Series, key: Key) -> pl.Series:
     letters = signs.view(np.uint32).reshape(len(signs), -1)
     fixed = np.array([_shared_sign(letters[:, place]) for place in range(letters.shape[1])], dtype=np.uint32)
     words = siphash(known.hash(seed=0).to_numpy(), key)
+    letters = letters[_shape_donors(known, min_level)]
     fresh = np.stack([_replaced(letters[:, place], words, place, key) for place in range(letters.shape[1])], axis=1)
     # Shorter values are padded with zeros. A value that differs at a fixed position gets the common character.
     mixed = np.ascontiguousarray(np.where((fixed > 0) & (letters > 0), fixed, fresh).astype(np.uint32))
@@ -36,6 +42,29 @@ def _text_stand_ins(column: pl.Series, key: Key) -> pl.Series:
     places = text.is_not_null().cum_sum().cast(pl.Int64) - 1
     chosen = pl.select(pl.when(text.is_not_null()).then(places)).to_series()
     return values.gather(chosen).cast(column.dtype).alias(column.name)
+
+
+def _shape_donors(known: pl.Series, min_level: int) -> Counts:
+    """Return, per value, the index of the value whose shape it gets: itself, or a common one if its own shape is rare.
+
+    If no shape is common, all values get the most frequent one.
+    """
+    text = pl.DataFrame({"value": known.rechunk()}).with_row_index("row")
+    shape = (
+        pl.col("value")
+        .str.replace_all("[0-9]", "0")
+        .str.replace_all("[A-Z]", "A")
+        .str.replace_all("[^ -@A-Z\\[-`{-~]", "a")
+    )
+    shaped = text.with_columns(shape=shape).with_columns(values=pl.col("value").n_unique().over("shape"))
+    least = min(min_level, int(shaped["values"].max()))  # type: ignore[arg-type]
+    common = shaped.filter(pl.col("values") >= least)
+    if min_level > least:
+        common = common.filter(pl.col("shape") == common["shape"].min())
+    donors = np.arange(len(known))
+    is_rare = ~np.isin(donors, common["row"].to_numpy())
+    donors[is_rare] = np.resize(common["row"].to_numpy(), int(is_rare.sum()))
+    return donors
 
 
 def _shared_sign(signs: Signs) -> int:

@@ -9,6 +9,8 @@ import polars as pl
 
 from arf_dask.release.policy import OTHER, ReleasePolicy
 
+PEOPLE = "\0people"  # no column of a table has such a name
+
 
 class Levels(NamedTuple):
     """A protected categorical column."""
@@ -25,12 +27,12 @@ def protect_levels(column: pl.Series, subjects: pl.Series | None, policy: Releas
     If all rare levels together have too few subjects to form a level, they are merged into the most frequent level.
     """
     counted = count_people(pl.DataFrame({"value": column}), ["value"], subjects).drop_nulls("value")
-    rare = counted.filter(pl.col("people") < policy.min_level)
+    rare = counted.filter(pl.col(PEOPLE) < policy.min_level)
     if not rare.height:
         return Levels(_drop_unused(column, None), 0, 0, "")
     is_rare = column.is_in(rare["value"].implode()) & column.is_not_null()
     people = int(is_rare.sum()) if subjects is None else subjects.filter(is_rare).n_unique()
-    kept = counted.filter(pl.col("people") >= policy.min_level).sort("people", "value", descending=[True, False])
+    kept = counted.filter(pl.col(PEOPLE) >= policy.min_level).sort(PEOPLE, "value", descending=[True, False])
     is_text = isinstance(column.dtype, pl.String | pl.Categorical | pl.Enum)
     if people < policy.min_level and kept.height:
         into, told = kept["value"][0], "the most frequent level"
@@ -47,14 +49,14 @@ def rare_combinations(
     """Return a mask of the rows whose combination of these columns is shared by fewer than `min_level` subjects."""
     counted = count_people(frame.select(names), list(names), subjects)
     joined = frame.select(names).join(counted, on=list(names), how="left", nulls_equal=True, maintain_order="left")
-    return joined["people"].fill_null(0) < min_level
+    return joined[PEOPLE].fill_null(0) < min_level
 
 
 def count_people(table: pl.DataFrame, names: list[str], subjects: pl.Series | None) -> pl.DataFrame:
     """One row per combination of `names`: these columns, and people (the number of distinct subjects)."""
     people = pl.len() if subjects is None else pl.col("\0subject").n_unique()
     whole = table if subjects is None else table.with_columns(subjects.alias("\0subject"))
-    return whole.group_by(names).agg(people.alias("people"))
+    return whole.group_by(names).agg(people.alias(PEOPLE))
 
 
 def _replaced(column: pl.Series, is_rare: pl.Series, into: object) -> pl.Series:

@@ -10,8 +10,11 @@ import polars as pl
 
 from arf_dask.data.bins import ATOM_ROWS, ATOM_SHARE, FEW_ROWS_EACH, FEW_VALUES
 from arf_dask.release.policy import ReleasePolicy
+from arf_dask.typing import Floats
 
 STEPS = 200  # the bounds of a range are rounded to about 1/200 of its width
+MOST_ROUNDED = 0.002  # share of the rows that rounding a bound may clip in addition
+MOST_DIGITS = 12
 TIME_UNITS = (1, 10, 60, 600, 3_600, 86_400, 604_800)  # seconds
 TICKS = {"ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}
 
@@ -98,9 +101,13 @@ def _round_inwards(
     """Round bounds inwards; a bound shared by enough people identifies nobody and is kept."""
     ends = pl.Series([low, high], dtype=dtype)
     common = counted.filter(pl.col("people") >= policy.min_level)["value"]
-    first, last = (float(end) for end in ends.to_physical().cast(pl.Float64).to_list())
-    step = nice_step(first, last, dtype)
-    inner = [math.ceil(first / step - 1e-9) * step, math.floor(last / step + 1e-9) * step]
+    first, last = _to_float(ends).to_list()
+    numbers = np.repeat(_to_float(counted["value"]).to_numpy(), counted["rows"].to_numpy())
+    most = max(policy.clip_extremes, round(MOST_ROUNDED * len(numbers)))
+    inner = [
+        _round_low(first, last - first, numbers, most, dtype),
+        -_round_low(-last, last - first, -numbers, most, dtype),
+    ]
     if inner[0] > inner[1]:
         return low, high
     rounded = _from_float(inner, dtype)
@@ -109,10 +116,25 @@ def _round_inwards(
     )
 
 
+def _round_low(low: float, width: float, numbers: Floats, most: int, dtype: pl.DataType) -> float:
+    """Round a lower bound up. In a skewed column, the step is refined until few numbers lie below the rounded bound."""
+    for finer in range(MOST_DIGITS):
+        step = nice_step(0.0, width / 10.0**finer, dtype)
+        rounded = math.ceil(low / step - 1e-9) * step
+        if int(((numbers >= low) & (numbers < rounded)).sum()) <= most:
+            break
+    return float(f"{rounded:.12g}")
+
+
+def _to_float(values: pl.Series) -> pl.Series:
+    """Convert values to numbers: those of temporal types to their physical scale, decimals to what they say."""
+    return (values.to_physical() if values.dtype.is_temporal() else values).cast(pl.Float64)
+
+
 def _from_float(values: list[float], dtype: pl.DataType) -> list[object]:
-    """Convert numbers on the physical scale to values of a dtype."""
+    """Convert numbers to values of a dtype; those of temporal types are on their physical scale."""
     if dtype.is_float() or isinstance(dtype, pl.Decimal):
-        return pl.Series(values, dtype=pl.Float64).round(9).cast(dtype).to_list()
+        return pl.Series(values, dtype=pl.Float64).cast(dtype).to_list()
     physical = pl.Series([], dtype=dtype).to_physical().dtype
     return pl.Series([round(value) for value in values]).cast(physical).cast(dtype).to_list()
 
@@ -139,7 +161,7 @@ def _move_rare_spikes(
 
 def _nearest(rare: pl.Series, common: pl.Series) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
     """Return the index of the nearest common number for every rare number."""
-    asked, known = (series.to_physical().cast(pl.Float64).to_numpy() for series in (rare, common))
+    asked, known = (_to_float(series).to_numpy() for series in (rare, common))
     right = np.clip(np.searchsorted(known, asked), 1, max(len(known) - 1, 1))
     left = right - 1
     right = np.minimum(right, len(known) - 1)

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence, Set
 from typing import Any, NamedTuple
 
 import numpy as np
 import polars as pl
 
 from arf_dask.data.axes import is_numeric
+from arf_dask.data.dates import date_form, read_dates, write_dates
 from arf_dask.data.fingerprints import new_key
 from arf_dask.data.key_learning import looks_like_key
+from arf_dask.data.keys import is_text
 from arf_dask.errors import ReleaseError
 from arf_dask.release.identifiers import stand_ins
 from arf_dask.release.levels import protect_levels, rare_combinations
+from arf_dask.release.missing import fill_rare_missing
 from arf_dask.release.numbers import protect_numbers
 from arf_dask.release.policy import ReleasePolicy
 from arf_dask.typing import Counts
@@ -52,12 +55,23 @@ class Effects:
         self.levels: dict[str, dict[str, Any]] = {}
         self.clipped: dict[str, int] = {}
         self.moved: dict[str, int] = {}
+        self.filled: dict[str, int] = {}
         self.suppressed: list[str] = []
 
     def count(self, store: dict[str, int], name: str, rows: int) -> None:
         """Add `rows` to the count of a column, if it is positive."""
         if rows:
             store[name] = store.get(name, 0) + rows
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the counts by kind of change."""
+        return {
+            "levels_merged": self.levels,
+            "values_clipped": self.clipped,
+            "spikes_moved": self.moved,
+            "missing_filled": self.filled,
+            "columns_suppressed": self.suppressed,
+        }
 
 
 def protect(
@@ -82,17 +96,19 @@ def protect(
         ReleaseError: If a text column is mostly unique, or no rows are left.
     """
     policy.check_against(frame.columns)
-    found_keys = find_keys(frame, policy, kinds, keys)
+    date_forms = _find_dates(frame, {*kinds, *keys})
+    found_keys = find_keys(frame, policy, kinds, keys, date_forms)
     n_rows = frame.height
     frame, subjects = _limit_rows(frame, policy, rng)
     n_limited = n_rows - frame.height
     effects = Effects()
-    frame = frame.with_columns(**{name: stand_ins(frame[name], new_key()) for name in found_keys})
+    frame = _fill_missing(frame, subjects, policy, found_keys, effects)
+    frame = frame.with_columns([stand_ins(frame[name], new_key(), policy.min_level) for name in found_keys])
     given_up, n_left_out, gone = False, 0, 0
     bundles: list[Bundle] = []
     for _ in range(PASSES):
-        frame = _protect_columns(frame, subjects, policy, kinds, found_keys, effects)
-        bundles = find_bundles(frame)
+        frame = _protect_columns(frame, subjects, policy, Declared(kinds, found_keys, date_forms), effects)
+        bundles = find_bundles(_with_dates(frame, date_forms))
         n_found = len(bundles)
         frame, subjects, bundles, gone = _leave_out(frame, subjects, bundles, policy)
         given_up = given_up or len(bundles) < n_found
@@ -109,10 +125,7 @@ def protect(
         "rows_beyond_limit_per_subject": n_limited,
         "rows_with_rare_combinations": n_left_out,
         "subjects": None if subjects is None else subjects.n_unique(),
-        "levels_merged": effects.levels,
-        "values_clipped": effects.clipped,
-        "spikes_moved": effects.moved,
-        "columns_suppressed": effects.suppressed,
+        **effects.to_dict(),
         "identifiers_replaced": found_keys,
     }
     codes = None if subjects is None else subjects.rank("dense").cast(pl.Int64).to_numpy() - 1
@@ -120,12 +133,33 @@ def protect(
     return Protected(frame, codes, found_keys, kept if given_up or gone else None, told)
 
 
-def find_keys(frame: pl.DataFrame, policy: ReleasePolicy, kinds: Mapping[str, str], keys: Sequence[str]) -> list[str]:
-    """Return declared and detected identifiers. Raises a ReleaseError for other text that is mostly unique."""
+def _find_dates(frame: pl.DataFrame, declared: Set[str]) -> dict[str, str]:
+    """Return the format of every text column of dates whose kind is not declared."""
+    texts = [column for column in frame if column.name not in declared and is_text(column.dtype)]
+    forms = {column.name: date_form(column) for column in texts}
+    return {name: form for name, form in forms.items() if form is not None}
+
+
+def _with_dates(frame: pl.DataFrame, forms: Mapping[str, str]) -> pl.DataFrame:
+    """Return the frame with its text columns of dates as dates."""
+    return frame.with_columns([read_dates(frame[name], form).alias(name) for name, form in forms.items()])
+
+
+def find_keys(
+    frame: pl.DataFrame,
+    policy: ReleasePolicy,
+    kinds: Mapping[str, str],
+    keys: Sequence[str],
+    dates: Collection[str] = (),
+) -> list[str]:
+    """Return declared and detected identifiers. Raises a ReleaseError for other text that is mostly unique.
+
+    `dates` are text columns of dates, which are modelled as such.
+    """
     declared = {*keys, *(name for name, kind in kinds.items() if kind == "key")}
     if policy.subject is not None and policy.subject not in kinds:
         declared.add(policy.subject)
-    free = [column for column in frame if column.name not in declared and column.name not in kinds]
+    free = [column for column in frame if column.name not in {*declared, *kinds, *dates}]
     found = declared | {column.name for column in free if looks_like_key(column)}
     refused = [column.name for column in free if column.name not in found and _is_mostly_unique(column)]
     if refused:
@@ -160,25 +194,50 @@ def _limit_rows(
     return frame.filter(kept), subjects.filter(kept)
 
 
+def _fill_missing(
+    frame: pl.DataFrame, subjects: pl.Series | None, policy: ReleasePolicy, keys: Sequence[str], effects: Effects
+) -> pl.DataFrame:
+    safe: dict[str, pl.Series] = {}
+    for column in frame:
+        filled = fill_rare_missing(column, subjects, policy, key=column.name in keys)
+        effects.count(effects.filled, column.name, filled.rows)
+        safe[column.name] = filled.column
+    return frame.with_columns([column.alias(name) for name, column in safe.items()])
+
+
+class Declared(NamedTuple):
+    """How columns are modelled."""
+
+    kinds: Mapping[str, str]
+    keys: Sequence[str]
+    date_forms: Mapping[str, str]  # text columns of dates
+
+    def is_number(self, column: pl.Series) -> bool:
+        """Return whether a column is protected as numbers rather than levels."""
+        return column.name in self.date_forms or (
+            is_numeric(column.dtype) and self.kinds.get(column.name) != "categorical"
+        )
+
+
 def _protect_columns(
     frame: pl.DataFrame,
     subjects: pl.Series | None,
     policy: ReleasePolicy,
-    kinds: Mapping[str, str],
-    keys: Sequence[str],
+    declared: Declared,
     effects: Effects,
 ) -> pl.DataFrame:
     safe: dict[str, pl.Series] = {}
     for column in frame:
         name = column.name
-        if name in keys or column.null_count() == len(column):
+        if name in declared.keys or column.null_count() == len(column):
             continue
-        if is_numeric(column.dtype) and kinds.get(name) != "categorical":
-            numbers = protect_numbers(column, subjects, policy)
+        if declared.is_number(column):
+            form = declared.date_forms.get(name)
+            numbers = protect_numbers(column if form is None else read_dates(column, form), subjects, policy)
             effects.count(effects.clipped, name, numbers.clipped)
             effects.count(effects.moved, name, numbers.moved)
             effects.suppressed += [name] if numbers.suppressed else []
-            safe[name] = numbers.column
+            safe[name] = numbers.column if form is None else write_dates(numbers.column, form).cast(column.dtype)
         else:
             levels = protect_levels(column, subjects, policy)
             if levels.merged:
@@ -186,7 +245,7 @@ def _protect_columns(
                 counts = {"levels": before["levels"] + levels.merged, "rows": before["rows"] + levels.rows}
                 effects.levels[name] = {**counts, "into": levels.into}
             safe[name] = levels.column
-    return frame.with_columns(**safe)
+    return frame.with_columns([column.alias(name) for name, column in safe.items()])
 
 
 def _leave_out(

@@ -8,6 +8,7 @@ from typing import NamedTuple
 import numpy as np
 import polars as pl
 
+from arf_dask.data.fingerprints import cell_words, new_key, row_words
 from arf_dask.data.key_learning import looks_like_key
 from arf_dask.errors import DataError
 from arf_dask.typing import Counts, Floats
@@ -20,6 +21,7 @@ class Sides(NamedTuple):
     synthetic: pl.DataFrame
     holdout: pl.DataFrame | None
     skipped: dict[str, str]  # columns that are not compared, with the reason
+    real_rows: Counts | None = None  # row numbers of `real` in the caller's frame; None: all of its rows
 
 
 def align(
@@ -44,6 +46,37 @@ def align(
         raise DataError("report: no column can be compared; all are identifiers, nested or binary.")
     matched = {label: _match(frame, real.select(names), label) for label, frame in others.items()}
     return Sides(real.select(names), matched["synthetic"], matched.get("holdout"), skipped)
+
+
+def without_holdout(sides: Sides, n_trained: int | None) -> Sides:
+    """Remove the held-out rows from the real rows, if these are the whole table that both were split from.
+
+    Members and outsiders could not be told apart otherwise. The table is whole if it has as many rows as the training
+    and held-out rows together; if the number of training rows is not known, if it contains all held-out rows and most
+    of them are unique.
+
+    Args:
+        sides: The frames.
+        n_trained: The number of rows the model was fitted to, or None.
+    """
+    real, holdout = sides.real, sides.holdout
+    if holdout is None or holdout.height >= real.height:
+        return sides
+    if n_trained is not None and real.height != n_trained + holdout.height:
+        return sides
+    key = new_key()
+    words, held_out = (row_words(cell_words(frame, key)) for frame in (real, holdout))
+    distinct, counts = np.unique(held_out, return_counts=True)
+    order = np.argsort(words, kind="stable")
+    starts, stops = (np.searchsorted(words[order], distinct, side=side) for side in ("left", "right"))
+    if (stops - starts < counts).any():
+        return sides
+    if n_trained is None and 2 * int(counts[stops - starts == 1].sum()) < holdout.height:
+        return sides
+    # Rows that are equal in all columns are interchangeable: as many of them are removed as were held out.
+    taken = np.repeat(starts, counts) + np.arange(len(held_out)) - np.repeat(np.cumsum(counts) - counts, counts)
+    kept = np.sort(np.delete(order, taken))
+    return sides._replace(real=real[kept], real_rows=kept)
 
 
 def has_levels(dtype: pl.DataType) -> bool:
@@ -116,8 +149,8 @@ def _match(frame: pl.DataFrame, like: pl.DataFrame, label: str) -> pl.DataFrame:
 def _cast(column: pl.Series, dtype: pl.DataType, label: str) -> pl.Series:
     try:
         return column.cast(dtype)
-    except pl.exceptions.PolarsError as error:
+    except pl.exceptions.PolarsError:
         raise DataError(
             f"report: column {column.name!r} is {dtype} in the real and {column.dtype} in the {label} data. "
             "Cast it to the same type first."
-        ) from error
+        ) from None  # the error of Polars lists values

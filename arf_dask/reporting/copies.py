@@ -38,8 +38,8 @@ def rare_levels(real: pl.DataFrame, synthetic: pl.DataFrame, names: list[str]) -
     """Count, by column, the rare real levels that occur in the synthetic rows; columns without any are omitted."""
     found = {}
     for name in names:
-        counts = real[name].drop_nulls().cast(pl.String).value_counts(name="rows")
-        rare_names = counts.filter(pl.col("rows") < RARE)[name]
+        counts = real[name].drop_nulls().cast(pl.String).alias("level").value_counts(name="rows")
+        rare_names = counts.filter(pl.col("rows") < RARE)["level"]
         n_present = rare_names.is_in(synthetic[name].cast(pl.String).unique().implode()).sum()
         if n_present:
             found[name] = int(n_present)

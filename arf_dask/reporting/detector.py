@@ -9,6 +9,7 @@ import polars as pl
 
 from arf_dask.reporting.columns import sample_numbers
 from arf_dask.reporting.curves import auc_of
+from arf_dask.reporting.giveaways import GiveawayRule, find_giveaway_rules
 from arf_dask.reporting.learners import make_features, positive_scores, split_folds, train_classifier
 from arf_dask.typing import Counts, Flags, Floats
 
@@ -25,6 +26,7 @@ class Detection(NamedTuple):
     giveaways: list[tuple[str, float]]  # columns by the AUC lost when shuffled, largest first
     surest: list[tuple[int, float]]  # most confidently detected synthetic rows: row index and probability
     rows: int  # rows used per class
+    rules: list[GiveawayRule]  # where the detector is surest
 
 
 class _Fold(NamedTuple):
@@ -39,7 +41,7 @@ def detect(
     """Cross-validate a classifier in three folds, with the same number of real and synthetic rows."""
     rows = min(real.height, synthetic.height, most_rows)
     if rows < 2 * FOLDS:
-        return Detection(float("nan"), [], [], rows)
+        return Detection(float("nan"), [], [], rows, [])
     numbers = [sample_numbers(frame.height, rows, rng) for frame in (real, synthetic)]
     halves = [frame[picked] for frame, picked in zip((real, synthetic), numbers, strict=True)]
     features = make_features(halves, real.columns)
@@ -52,10 +54,13 @@ def detect(
         folds.append(_Fold(learner, tested, positive_scores(learner, matrix[tested])))
     auc = float(np.mean([_auc(fold.scores, labels[fold.tested] == 1) for fold in folds]))
     if not explain:
-        return Detection(auc, [], [], rows)
-    return Detection(
-        auc, _giveaways(folds[0], matrix, labels, real.columns, rng), _surest(folds, numbers[1], rows), rows
-    )
+        return Detection(auc, [], [], rows, [])
+    scores = np.empty(2 * rows)
+    for fold in folds:
+        scores[fold.tested] = fold.scores
+    telling = _giveaways(folds[0], matrix, labels, real.columns, rng)
+    rules = find_giveaway_rules(halves[0], halves[1], scores, rng)
+    return Detection(auc, telling, _surest(scores[rows:], numbers[1]), rows, rules)
 
 
 def _auc(scores: Floats, synthetic: Flags) -> float:
@@ -77,11 +82,7 @@ def _giveaways(
     return sorted(lost, key=lambda pair: -pair[1])
 
 
-def _surest(folds: list[_Fold], numbers: Counts, rows: int) -> list[tuple[int, float]]:
-    tested = np.concatenate([fold.tested for fold in folds])
-    scores = np.concatenate([fold.scores for fold in folds])
-    synthetic = tested >= rows
-    tested, scores = tested[synthetic] - rows, scores[synthetic]
+def _surest(scores: Floats, numbers: Counts) -> list[tuple[int, float]]:
     top = np.argsort(-scores, kind="stable")[:SUREST]
     chance = 1 / (1 + np.exp(-scores[top]))
-    return [(int(numbers[row]), float(p)) for row, p in zip(tested[top], chance, strict=True)]
+    return [(int(row), float(p)) for row, p in zip(numbers[top], chance, strict=True)]

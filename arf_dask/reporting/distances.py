@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime, time, timedelta
 from typing import NamedTuple
 
 import numpy as np
@@ -12,6 +13,7 @@ from arf_dask.typing import Floats
 
 BARS = 8  # levels shown in a chart; all others share one bar
 BINS = 40  # bins of a histogram
+LONG = timedelta(days=2)  # axes of longer periods are labelled with dates
 DISCREET = 10  # minimum real rows of a level named in a chart, and beyond each end of its axis
 
 
@@ -138,8 +140,32 @@ def _edge_labels(edges: Floats, dtype: pl.DataType) -> list[str]:
     ends = [float(edges[0]) + inset, float(edges[0] + edges[-1]) / 2, float(edges[-1]) - inset]
     if not dtype.is_temporal():
         return [_short(end) for end in ends]
-    physical = pl.Series([], dtype=dtype).to_physical().dtype
-    return [str(value) for value in pl.Series([round(end) for end in ends]).cast(physical).cast(dtype).to_list()]
+    return moment_labels(ends, dtype, ends[2] - ends[0])
+
+
+def moment_labels(physical: list[float], dtype: pl.DataType, span: float) -> list[str]:
+    """Format physical values of a temporal dtype as precisely as the physical length `span` of an axis needs."""
+    whole = pl.Series([round(value) for value in physical])
+    values = whole.cast(pl.Series([], dtype=dtype).to_physical().dtype).cast(dtype)
+    is_long = False
+    if isinstance(dtype, pl.Datetime):
+        is_long = pl.Series([round(span)]).cast(pl.Duration(dtype.time_unit))[0] > LONG
+    return [_moment(value, is_long=is_long) for value in values]
+
+
+def _moment(value: object, *, is_long: bool) -> str:
+    """Format a moment without the digits that would show whose it is: a date, or a time to the minute."""
+    match value:
+        case datetime():
+            return f"{value:%Y-%m-%d}" if is_long else f"{value:%Y-%m-%d %H:%M}"
+        case time():
+            return f"{value:%H:%M}"
+        case timedelta():
+            days, minutes = value.days, value.seconds // 60
+            clock = f"{minutes // 60:02}:{minutes % 60:02}"
+            return f"{days:,} d {clock}" if days else clock
+        case _:
+            return str(value)
 
 
 def _short(value: float) -> str:

@@ -61,6 +61,7 @@ class Fidelity(NamedTuple):
                 "difference_ceiling": None if self.pairs_ceiling is None else self.pairs_ceiling.difference,
             },
             "giveaways": [{"column": name, "auc_lost": lost} for name, lost in self.detection.giveaways],
+            "giveaway_rules": [found._asdict() for found in self.detection.rules],
             "surest_rows": [{"row": row, "probability": p} for row, p in self.detection.surest],
             "rules": self.rules,
             "target": None if self.usefulness is None else self.usefulness.to_dict(),

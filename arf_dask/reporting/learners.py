@@ -1,4 +1,4 @@
-"""Gradient-boosted trees for detectors and attacks; the only module of this package that uses scikit-learn.
+"""Trees and gradient-boosted trees for detectors and attacks; the only module of this package that uses scikit-learn.
 
 scikit-learn is imported on first use: importing it eagerly would more than double the time of `import arf_dask`.
 """
@@ -55,6 +55,14 @@ def train_regressor(features: Floats, values: Floats, categorical: list[bool], s
     )
     with threadpool_limits(**ONE_THREAD):
         return learner.fit(features, values)
+
+
+def grow_tree(features: Floats, values: Floats, depth: int, min_leaf: int, seed: int) -> Any:
+    """Grow one regression tree, and return its nodes: children_left, children_right, feature, threshold."""
+    from sklearn.tree import DecisionTreeRegressor
+
+    grown = DecisionTreeRegressor(max_depth=depth, min_samples_leaf=min_leaf, random_state=seed)
+    return grown.fit(features, values).tree_
 
 
 def positive_scores(learner: Any, features: Floats) -> Floats:

@@ -13,7 +13,8 @@ from arf_dask.reporting.fidelity import Fidelity, mean_shape
 from arf_dask.reporting.page_style import STYLE
 from arf_dask.reporting.pictures import Whisker, bars, gauge, heatmap, number, overlay, text, whiskers
 from arf_dask.reporting.privacy import Privacy
-from arf_dask.reporting.verdict import ATTACK_NAMES, Verdict, plain_name, weakest_columns
+from arf_dask.reporting.verdict import ATTACK_NAMES, Verdict, weakest_columns
+from arf_dask.reporting.words import plain_name
 
 MOST_CARDS = 80  # maximum columns with a chart, the weakest first
 MOST_HEAT = 20  # maximum columns of a heat map
@@ -173,7 +174,7 @@ def _pairs(fidelity: Fidelity) -> str:
     maps = [
         heatmap(names, pairs.real[square], "real"),
         heatmap(names, pairs.synthetic[square], "synthetic"),
-        heatmap(names, gap[square], "difference, four times as strong", signed=True),
+        heatmap(names, gap[square], "difference, times four", signed=True),
     ]
     ceiling = None if fidelity.pairs_ceiling is None else fidelity.pairs_ceiling.difference
     left_out = ""
@@ -198,9 +199,22 @@ def _detector(fidelity: Fidelity, facts: PageFacts) -> str:
         "<h2>What gives synthetic rows away?</h2>"
         f'<p class="soft">A gradient-boosted detector reaches an AUC of {number(detection.auc)}'
         f"{_bracket(fidelity.detection_ceiling)}. Below: how much of it is lost when a column is shuffled.</p>"
-        f'<div class="card">{telling}</div>'
+        f'<div class="card">{telling}</div>{_giveaway_rules(fidelity)}'
         "<details><summary>The ten synthetic rows that it is surest of</summary>"
         f"{_rows_table(facts.surest, [('row', [str(row) for row in rows]), ('synthetic', chances)])}</details>"
+    )
+
+
+def _giveaway_rules(fidelity: Fidelity) -> str:
+    if not fidelity.detection.rules:
+        return ""
+    rows = "".join(
+        f"<tr><td>{escape(found.rule)}</td><td>{_percent(found.real)}</td><td>{_percent(found.synthetic)}</td></tr>"
+        for found in fidelity.detection.rules
+    )
+    return (
+        '<div class="card scroll" style="margin-top:14px"><table class="told"><tr><th>where the detector is surest</th>'
+        f"<th>real</th><th>synthetic</th></tr>{rows}</table></div>"
     )
 
 
@@ -212,7 +226,7 @@ def _rules(fidelity: Fidelity) -> str:
         for rule in fidelity.rules
     )
     return (
-        '<h2>Do the rules hold?</h2><div class="card scroll"><table><tr><th>rule</th><th>real rows</th>'
+        '<h2>Do the rules hold?</h2><div class="card scroll"><table class="told"><tr><th>rule</th><th>real rows</th>'
         f"<th>synthetic rows</th></tr>{rows}</table></div>"
     )
 

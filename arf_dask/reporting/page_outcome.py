@@ -68,7 +68,12 @@ def _by_column(release: Mapping[str, Any]) -> list[tuple[str, str]]:
         (f"{name}: levels merged into {found['into']}", f"{found['levels']:,} (rows: {found['rows']:,})")
         for name, found in merged
     ]
-    for key, label in (("values_clipped", "values clipped"), ("spikes_moved", "rare values moved")):
+    effects = (
+        ("values_clipped", "values clipped"),
+        ("spikes_moved", "rare values moved"),
+        ("missing_filled", "rare missing values filled"),
+    )
+    for key, label in effects:
         lines += [(f"{name}: {label}", f"{rows:,}") for name, rows in release.get(key, {}).items()]
     for key, label in (("columns_suppressed", "too few people, emptied"), ("identifiers_replaced", "fresh values")):
         lines += [(f"{name}", label) for name in release.get(key, [])]

@@ -62,17 +62,22 @@ transform:translateX(-50%)}
 .arf th,.arf td{text-align:right;padding:4px 8px;border-bottom:1px solid var(--line);white-space:nowrap;
 vertical-align:top}
 .arf th{white-space:normal;vertical-align:bottom;min-width:8ch}.arf .facts td{white-space:normal}
-.arf .facts td bdi{max-width:none;overflow-wrap:anywhere}.arf .attacks td .soft{font-size:12px}
-.arf .attacks td:first-child{white-space:normal;min-width:24ch}
+.arf .facts td:last-child{min-width:12ch}
+.arf .facts td bdi,.arf .told td bdi{max-width:none;overflow-wrap:anywhere;white-space:normal}
+.arf .attacks td .soft{font-size:12px}
+.arf .attacks td:first-child,.arf .told td:first-child{white-space:normal;min-width:24ch;overflow-wrap:anywhere}
 .arf th:first-child,.arf td:first-child{text-align:left}.arf th{color:var(--soft);font-weight:600}
-.arf td bdi{display:inline-block;max-width:22ch;overflow:hidden;text-overflow:ellipsis;vertical-align:bottom}
+.arf td bdi{display:inline-block;max-width:44ch;overflow:hidden;text-overflow:ellipsis;vertical-align:bottom}
 .arf details{margin:12px 0}.arf summary{cursor:pointer;color:var(--soft)}
 @media (max-width:560px){.arf{padding:16px 12px 32px}.arf h1{font-size:22px}
 .arf .whisker{grid-template-columns:minmax(0,1fr) 150px}.arf .whisker svg,.arf .whisker .ends{grid-column:1/-1;order:3}}
 @media print{:root{--ground:#fff;--card:#fff;--ink:#000;--soft:#444;--line:#ccc;--real:#9fb3c8;--synthetic:#d9480f;
 --good:#2b8a3e;--fair:#8a6100;--bad:#c92a2a;--pos:#1c5d99;--neg:#c2410c}
 .arf{padding:0;font-size:11px;print-color-adjust:exact;-webkit-print-color-adjust:exact}
-.arf .card,.arf figure{break-inside:avoid}.arf h2,.arf h2+p,.arf .key{break-after:avoid}
+.arf .card,.arf figure,.arf p{break-inside:avoid}.arf .scroll{overflow:visible}
+.arf table{font-size:10px}.arf th,.arf td{padding:3px 5px}.arf .attacks td .soft{font-size:9px}
+.arf .attacks td:first-child,.arf .told td:first-child{min-width:0}.arf .whisker{grid-template-columns:34% 1fr 130px}
+.arf h2,.arf h2+p,.arf .key{break-after:avoid}
 .arf .grid{grid-template-columns:repeat(3,1fr)}.arf .halves{grid-template-columns:1fr 1fr}
 .arf .heats{grid-template-columns:repeat(3,1fr)}.arf .tiles{grid-template-columns:repeat(6,1fr)}}
 """

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import unicodedata
 from typing import NamedTuple
 
 import numpy as np
 
 from arf_dask.reporting.fidelity import Fidelity
 from arf_dask.reporting.privacy import Privacy
+from arf_dask.reporting.words import plain_name
 
 ATTACK_NAMES = {
     "nearest_neighbour": "nearest synthetic neighbour",
@@ -20,7 +20,6 @@ ATTACK_NAMES = {
 }
 WEAK = 3  # columns named as the weakest
 UNSURE = 0.6  # upper interval bound of the strongest attack's AUC below which attacks count as unsuccessful
-LONGEST = 40  # maximum characters of a name in a sentence
 
 
 class Verdict(NamedTuple):
@@ -54,14 +53,6 @@ def weakest_columns(fidelity: Fidelity) -> list[str]:
     return sorted(fidelity.columns, key=excess)
 
 
-def plain_name(name: str) -> str:
-    """Return a column name for use in a sentence: on one line, shortened, and isolated if written right to left."""
-    shown = "".join(c if c.isprintable() else " " for c in name)
-    shown = shown if len(shown) <= LONGEST else f"{shown[: LONGEST - 1]}…"
-    right_to_left = any(unicodedata.bidirectional(c) in ("R", "AL") for c in shown)
-    return f"\u2068{shown}\u2069" if right_to_left else shown
-
-
 def _fidelity_word(fidelity: Fidelity) -> str:
     auc = fidelity.detection.auc
     for limit, word in ((0.55, "Hard to tell from real rows"), (0.65, "Close"), (0.8, "Recognisable")):
@@ -86,7 +77,7 @@ def _fidelity_reasons(fidelity: Fidelity) -> list[str]:
     if broken:
         reasons.append(f"{len(broken)} of {len(fidelity.rules)} rules hold in fewer synthetic than real rows.")
     useful = fidelity.usefulness
-    if useful is not None:
+    if useful is not None and not np.isnan([useful.synthetic, useful.real]).any():
         name = "AUC" if useful.score == "auc" else "R²"
         reasons.append(
             f"Predicting {plain_name(useful.target)}: {name} {useful.synthetic:.3f} when trained on synthetic rows, "

@@ -104,6 +104,15 @@ def find_rules(sample: pl.DataFrame, skip: Collection[str], rng: np.random.Gener
     return Findings(formulas, orders, search_differences(frame), [grid for grid in grids if grid is not None], hours)
 
 
+def find_text_dates(sample: pl.DataFrame, skip: Collection[str]) -> Findings:
+    """Find only the text columns that hold dates or times in one format."""
+    texts = [
+        series for series in sample if series.name not in skip and isinstance(series.dtype, pl.String | pl.Categorical)
+    ]
+    grids = [find_grid(series, sample_target(series), clock=False) for series in texts]
+    return Findings([], [], [], [grid for grid in grids if grid is not None])
+
+
 def sample_target(series: pl.Series) -> Target:
     """Return a column as the target of a rule, with the decimals of a sample."""
     axis_summary = summarise_axis(series) if series.dtype in FLOATS else None

@@ -18,7 +18,7 @@ from arf_dask.data.parts import DataPart, PartGroup, Parts, group_parts
 from arf_dask.errors import DataError, RuleWarning, warn_user
 from arf_dask.rules.building import Suggested, build, named_columns, suggest
 from arf_dask.rules.declaring import Declared, check_declared, read_rules
-from arf_dask.rules.finding import MOST_COLUMNS, SAMPLE_ROWS, Findings, find_rules
+from arf_dask.rules.finding import MOST_COLUMNS, SAMPLE_ROWS, Findings, find_rules, find_text_dates
 from arf_dask.rules.relations import Relations, Rule
 from arf_dask.rules.verification import Asked, ColumnFacts, Counted, column_facts, count, merge_counts, merge_facts
 from arf_dask.runtime.progress import Progress
@@ -56,6 +56,7 @@ def learn_relations(
     *,
     rules: Sequence[Any] | None,
     find: bool,
+    find_dates: bool = False,
     strict: bool,
     keys: Collection[str],
     fixed: Collection[str],
@@ -68,6 +69,7 @@ def learn_relations(
         parts: the table.
         rules: rules that the caller declares.
         find: whether to search for further rules.
+        find_dates: whether to search for text columns of dates, if not for all rules.
         strict: whether to raise if training rows break a declared rule; otherwise warn.
         keys: identifiers, which no rule may refer to.
         fixed: columns that no found rule may determine, because the caller specifies how to model them.
@@ -77,7 +79,7 @@ def learn_relations(
     declared = read_rules(rules)
     check_declared(declared, parts.dtypes, keys)
     find = find and _few_enough(len(parts.dtypes))
-    if not find and not declared.comparisons:
+    if not find and not find_dates and not declared.comparisons:
         return Relations(tuple(parts.dtypes), parts.dtypes, {}, _together(declared), ())
     sample = sample_rows(parts, runner)
     findings = Findings([], [], [], [])
@@ -87,7 +89,9 @@ def learn_relations(
         }
         with np.errstate(all="ignore"):  # guesses that overflow are rejected
             findings = find_rules(sample, {*keys, *key_like_names}, generator(0, Stage.RULES))
-        findings = findings.without(fixed)
+    elif find_dates:
+        findings = find_text_dates(sample, keys)
+    findings = findings.without(fixed)
     relations = _verified(parts, sample, suggest(findings, declared), runner, report)
     _tell(relations, parts.n_rows, strict)
     return relations

@@ -251,6 +251,8 @@ def _manifest(work: WriteContext, parts: list[Part]) -> Manifest:
     column_types = {name: str(dtype) for name, dtype in written_dtypes.items()}
     total_bytes = sum(part.bytes for part in parts)
     release_report: Any = work.tables.options.get("release")
+    if release_report is not None:
+        release_report = {**release_report, "copies_checked": work.tables.guard is not None}
     return Manifest(work.store.root, work.job.rows, total_bytes, tuple(parts), column_types, work.job, release_report)
 
 

@@ -8,7 +8,7 @@ that spans two parts is drawn twice only at the boundary of two tasks.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -81,9 +81,6 @@ class WriteContext:
             JOB_KEY: job.id,
             "arf_dask.part": f"{part} of {job.n_parts}",
         }
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "tables": replace(self.tables)}  # drops cached properties of the tables
 
 
 class PartRange(NamedTuple):

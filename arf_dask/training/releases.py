@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import warnings
 from dataclasses import replace
 
 import numpy as np
 import polars as pl
 
 from arf_dask.data.opening import open_parts
+from arf_dask.errors import RuleWarning
 from arf_dask.forest.tables import LeafTables
 from arf_dask.options import Options
-from arf_dask.release.fitting import fit_release
+from arf_dask.release.fitting import Safeguards, fit_release
 from arf_dask.release.policy import ReleasePolicy
 from arf_dask.release.subjects import prune_by_subjects
+from arf_dask.rules.declaring import read_rules
+from arf_dask.rules.learning import learn_relations
 from arf_dask.runtime.progress import Progress
 from arf_dask.runtime.tasks import Runner
 from arf_dask.schema.columns import Schema
@@ -27,21 +30,45 @@ def fit_release_tables(
     frame: pl.DataFrame, policy: ReleasePolicy, options: Options, seed: int, runner: Runner, report: Progress
 ) -> LeafTables:
     """Fit the tables of a model under a release policy."""
+    shares = _check_rules(frame, options, runner, report)
 
-    def learn(
-        frame: pl.DataFrame, options: Options, *, adapt: Callable[[Schema], Schema] | None, subjects: Counts | None
-    ) -> LeafTables:
+    def learn(frame: pl.DataFrame, options: Options, *, safeguards: Safeguards, subjects: Counts | None) -> LeafTables:
         with open_parts(frame, runner) as parts:
-            # A policy decides per column what may be learned, so rules between columns are not detected.
-            trained = train_forest(parts, replace(options, find_rules=False), seed, runner, report, adapt)
+            # A policy decides per column what may be learned, so rules between columns are not detected. Declared
+            # ones hold in every row that is drawn, whatever the protection changed.
+            ruled = replace(options, find_rules=False, strict_rules=False)
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", RuleWarning)
+                trained = train_forest(parts, ruled, seed, runner, report, safeguards)
             if subjects is not None:
                 trained = _prune_by_subjects(trained, subjects, options.min_leaf)
             return estimate_tables(trained, runner, report)
 
     def infer(frame: pl.DataFrame, options: Options) -> Schema:
-        return infer_schema(frame, kinds=options.columns, keys=options.keys, bundles=options.bundles)
+        together = read_rules(options.rules).together
+        return infer_schema(frame, kinds=options.columns, keys=options.keys, bundles=options.bundles, together=together)
 
-    return fit_release(frame, policy, options, seed, learn, infer)
+    tables = fit_release(frame, policy, options, seed, learn, infer)
+    rules = tuple(replace(rule, share=shares.get(rule.text, rule.share)) for rule in tables.relations.rules)
+    return replace(tables, relations=replace(tables.relations, rules=rules))
+
+
+def _check_rules(frame: pl.DataFrame, options: Options, runner: Runner, report: Progress) -> dict[str, float]:
+    """Return the share of real rows that satisfy each declared rule; raise or warn if some do not, as in `fit`."""
+    if not options.rules:
+        return {}
+    with open_parts(frame, runner) as parts:
+        relations = learn_relations(
+            parts,
+            rules=options.rules,
+            find=False,
+            strict=options.strict_rules,
+            keys=options.all_keys(),
+            fixed=(),
+            runner=runner,
+            report=report,
+        )
+    return {rule.text: rule.share for rule in relations.rules}
 
 
 def _prune_by_subjects(trained: TrainedForest, subjects: Counts, min_leaf: int) -> TrainedForest:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -20,6 +19,7 @@ from arf_dask.forest.leaf_sums import sum_leaves
 from arf_dask.forest.pruning import prune_by_parts
 from arf_dask.forest.tables import LeafTables
 from arf_dask.options import Options
+from arf_dask.release.fitting import Safeguards
 from arf_dask.rules.learning import learn_relations, reduced_parts
 from arf_dask.rules.relations import Relations
 from arf_dask.runtime.progress import Progress
@@ -54,15 +54,19 @@ def train_forest(
     seed: int,
     runner: Runner,
     report: Progress,
-    adapt: Callable[[Schema], Schema] | None = None,
+    safeguards: Safeguards | None = None,
 ) -> TrainedForest:
-    """Run Alg. 1 on all rows or a sample; the schema always comes from all rows, and `adapt` may change it."""
+    """Run Alg. 1 on all rows or a sample; the schema always comes from all rows.
+
+    `safeguards` protects the modelled rows and the schema under a release policy.
+    """
     options.check_against(list(parts.dtypes))
     check_shape(parts.dtypes, parts.n_rows)
     relations = learn_relations(
         parts,
         rules=options.rules,
         find=options.find_rules,
+        find_dates=safeguards is not None,
         strict=options.strict_rules,
         keys=options.all_keys(),
         fixed={*options.columns, *options.bundled()},
@@ -70,13 +74,15 @@ def train_forest(
         report=report,
     )
     parts = reduced_parts(parts, relations)
+    if safeguards is not None and relations.transforms:
+        parts = hold_in_memory(parts, safeguards.rows(parts.frame(runner), relations))
     row_index = training_rows(parts.n_rows, options.rows_per_tree, seed)
     schema, frame = _learn_schema(parts, row_index, options, relations, runner, report)
     if options.support == "open":
         schema = with_unseen_combinations(schema)
     check_row_count(parts.n_rows, options)
     report_findings(schema, options)
-    schema = schema if adapt is None else adapt(schema)
+    schema = schema if safeguards is None else safeguards.schema(schema, frame)
     row_codes = encode_codes(frame, schema)
     forest = train(row_codes, _training_settings(options, row_codes.shape[1], seed), runner, report, schema.gates)
     structure = find_structure(schema, row_codes, forest.leaves) if options.dependence == "tree" else NO_STRUCTURE

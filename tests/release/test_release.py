@@ -15,14 +15,15 @@ import pytest
 
 import arf_dask
 from arf_dask import Limits, ReleaseError, ReleasePolicy, ReleaseWarning
-from arf_dask.data.copy_guard import Candidates, make_guard, redraw_copies
+from arf_dask.data.copy_guard import Candidates, RealRows, make_guard, redraw_copies
 from arf_dask.data.fingerprints import Key
 from arf_dask.errors import OptionError
 from arf_dask.forest.routing import route_to_leaves, routing_table
 from arf_dask.release.identifiers import stand_ins
 from arf_dask.release.levels import protect_levels, rare_combinations
+from arf_dask.release.missing import fill_rare_missing
 from arf_dask.release.numbers import nice_step, protect_numbers
-from arf_dask.release.schema_rounding import round_cuts
+from arf_dask.release.schema_rounding import cut_room, round_cuts
 from arf_dask.release.subjects import prune_by_subjects
 from arf_dask.schema.encoding import encode_codes
 
@@ -126,6 +127,23 @@ def test_a_column_of_too_few_people_is_suppressed() -> None:
     assert found.column.null_count() == 100
 
 
+@pytest.mark.parametrize("scale", [1e-12, 1.0, -1.0, 1e200])
+def test_skewed_numbers_are_hardly_clipped(scale: float) -> None:
+    rng = np.random.Generator(np.random.SFC64(1))
+    column = pl.Series("x", np.exp(rng.normal(0, 3, 3000)) * scale)
+    found = protect_numbers(column, None, ReleasePolicy())
+    assert found.clipped <= 40
+    assert found.column.n_unique() > 2900
+
+
+def test_decimals_are_clipped_like_floats() -> None:
+    column = pl.Series("x", [*np.linspace(100, 900, 400).round(2).tolist(), 123456.78, -98765.43])
+    found = protect_numbers(column.cast(pl.Decimal(12, 2)), None, ReleasePolicy())
+    assert found.column.dtype == pl.Decimal(12, 2)
+    assert found.clipped == 20
+    assert found.column.cast(pl.Float64).equals(protect_numbers(column, None, ReleasePolicy()).column)
+
+
 def test_dates_keep_their_type() -> None:
     dates = pl.Series("x", range(10_000, 10_900)).cast(pl.Date)
     found = protect_numbers(dates, None, ReleasePolicy())
@@ -137,10 +155,93 @@ def test_cuts_are_round_and_stay_in_order() -> None:
     rng = np.random.Generator(np.random.SFC64(0))
     cuts = np.sort(rng.normal(0, 1000, 300))
     points = np.sort(rng.normal(0, 1000, 20))
-    rounded = round_cuts(cuts, points)
+    rounded = round_cuts(cuts, cut_room(cuts, points))
     assert (np.diff(rounded) > 0).all()
     assert (np.searchsorted(points, rounded) == np.searchsorted(points, cuts)).all()
     assert not np.isin(rounded, cuts).any()
+
+
+def test_the_cuts_of_integers_are_nobodys_value() -> None:
+    rng = np.random.Generator(np.random.SFC64(0))
+    gains = np.where(rng.random(3000) < 0.9, 0, rng.integers(5_000, 60_000, 3000))
+    gains[3] = 1357  # the smallest number that is not zero is one person's
+    frame = pl.DataFrame({"gain": gains, "number": rng.choice(10**9, 3000, replace=False), "x": rng.normal(size=3000)})
+    schema = release(frame, columns={"number": "numeric"}).schema
+    edges = {schema.columns[v.columns[0]].name: v.edges + 0.5 for v in schema.variables}
+    assert edges["gain"][0] == 1_000
+    assert (edges["number"] % 10_000 == 0).all()
+
+
+def test_a_cut_between_two_steps_lies_between_the_two_people_who_show_it() -> None:
+    rng = np.random.Generator(np.random.SFC64(1))
+    salary = np.sort(rng.choice(np.arange(20_000.0, 90_000.0, 0.01), 2000, replace=False).round(2))
+    frame = pl.DataFrame({"salary": salary, "bracket": np.where(salary < 45_000, "low", "high")})
+    model = release(frame)
+    (line,) = (v for v in model.schema.variables if len(v.columns) > 1)
+    low, high = salary[salary < 45_000].max(), salary[salary >= 45_000].min()
+    (cut,) = (edge for edge in line.edges if low < edge <= high)
+    assert cut not in ((low + high) / 2, low, high)
+    rows = model.sample(2000, seed=1)
+    assert ((rows["salary"] < cut) == (rows["bracket"] == "low")).all()
+
+
+def test_rare_missing_values_are_filled() -> None:
+    policy = ReleasePolicy()
+    flags = fill_rare_missing(pl.Series("x", [True] * 30 + [False] * 20 + [None]), None, policy, key=False)
+    assert flags.column.to_list()[-1] is True
+    assert flags.rows == 1
+    numbers = pl.Series("x", [1.0, 2.0, 3.0] * 10 + [float("nan")] + [None] * 12)
+    found = fill_rare_missing(numbers, None, policy, key=False)
+    assert (found.column.to_list()[30], found.column.null_count(), found.rows) == (2.0, 12, 1)
+    mine = fill_rare_missing(
+        pl.Series("x", ["a"] * 30 + [None] * 12), pl.Series([*range(30), *[99] * 12]), policy, key=False
+    )
+    assert mine.column.unique().to_list() == ["a"]
+    keys = fill_rare_missing(pl.Series("x", [None, "K1", "K2"]), None, policy, key=True)
+    assert keys.column.to_list() == ["K1", "K1", "K2"]
+    enum = pl.Series("x", ["a"] * 30 + [None], dtype=pl.Enum(["b", "a"]))
+    assert fill_rare_missing(enum, None, policy, key=False).column.to_list()[-1] == "a"
+
+
+def test_the_gap_of_a_declared_order_has_no_extremes() -> None:
+    rng = np.random.Generator(np.random.SFC64(2))
+    start, gap = rng.integers(18_000, 19_000, 2000), rng.integers(0, 60, 2000)
+    start[7], gap[7] = 18_200, 777  # neither date is extreme, only what lies between them
+    frame = pl.DataFrame({"start": start.astype(np.int32), "end": (start + gap).astype(np.int32)})
+    frame = frame.cast({"start": pl.Date, "end": pl.Date}).with_columns(x=pl.Series(rng.normal(size=2000)))
+    model = release(frame, rules=["start <= end"])
+    rows = model.sample(4000, seed=1)
+    assert rows.select((pl.col("end") - pl.col("start")).dt.total_days().is_between(0, 59).all()).item()
+    assert not any(np.isin(777, column.points) for column in model._tables.schema.columns)
+    assert known(model.release_report)["values_clipped"]["end"] > 0
+
+
+def test_dates_written_as_text_are_protected_as_dates() -> None:
+    rng = np.random.Generator(np.random.SFC64(4))
+    days = rng.integers(0, 12_000, 1500)
+    days[5] = 40_000
+    born = pl.Series("born", days.astype(np.int32)).cast(pl.Date)
+    frame = people(1500).with_columns(born.dt.to_string("%d.%m.%Y"))
+    model = release(frame)
+    rows = model.sample(1500, seed=1)
+    drawn = rows["born"].str.to_date("%d.%m.%Y")
+    assert drawn.n_unique() > 300
+    assert drawn.max() < born.sort()[-10]
+    assert known(model.release_report)["values_clipped"]["born"] >= 20
+    assert known(model.release_report)["identifiers_replaced"] == []
+
+
+def test_clipping_does_not_count_as_breaking_a_rule() -> None:
+    rng = np.random.Generator(np.random.SFC64(4))
+    frame = pl.DataFrame({"q": rng.integers(1, 9, 1000), "p": np.exp(rng.normal(3, 1, 1000)).round(2)})
+    frame = frame.with_columns(total=(pl.col("p") * pl.col("q")).round(2))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        model = release(frame, rules=["total == p * q"], strict_rules=True)
+    assert model.rules[0].share == 1.0
+    assert model.check(model.sample(1000, seed=1))["broken"].to_list() == [0]
+    with pytest.raises(arf_dask.DataError, match="break declared rules"):
+        release(frame, rules=["total == p"], strict_rules=True)
 
 
 # Identifiers, subjects, copies.
@@ -157,6 +258,10 @@ def test_stand_ins_keep_the_shape_and_nothing_else() -> None:
     assert len(set(found.drop_nulls()) & set(column.drop_nulls())) < 150
     odd = pl.concat([column, pl.Series("id", ["CANARY12345"])])
     assert "CANARY" not in "".join(stand_ins(odd, Key(1, 2)).drop_nulls())
+    shapes = stand_ins(odd, Key(1, 2), 10).drop_nulls()
+    assert shapes.str.contains(r"^KD-\d{6}-[A-Z]x$").all()
+    names = pl.Series("name", ["Ann", "O'Neill-Smythe III", "Zoë", *(f"Bo{'b' * i}" for i in range(20))])
+    assert stand_ins(names, Key(1, 2), 10).str.len_chars().n_unique() == 1
     numbers = stand_ins(pl.Series("n", [17, 918273, None, 5000]), Key(1, 2))
     assert numbers.to_list() == [919998, 919999, None, 920000]
 
@@ -178,6 +283,13 @@ def test_every_leaf_holds_enough_subjects() -> None:
         assert held.height == int((pruned.left < 0).sum())
 
 
+def test_the_leaves_of_a_policy_are_as_small_as_it_says_unless_fit_asks_for_larger_ones() -> None:
+    with pytest.warns(ReleaseWarning, match="min_leaf=10"):
+        assert release(people(800), ReleasePolicy(min_leaf=10)).leaves["rows"].to_numpy().min() < 20
+    assert release(people(800), min_leaf=40).leaves["rows"].to_numpy().min() >= 40
+    assert release(people(800), min_leaf=2).leaves["rows"].to_numpy().min() >= 20
+
+
 def test_rows_per_subject_are_limited() -> None:
     frame = people(500, 1).with_columns(customer=pl.Series([0] * 300 + list(range(1, 201))))
     report = release(frame, ReleasePolicy(subject="customer", max_rows_per_subject=2)).release_report
@@ -186,7 +298,7 @@ def test_rows_per_subject_are_limited() -> None:
 
 def test_copies_are_redrawn_by_hand() -> None:
     real = pl.DataFrame({"a": [1, 2, 2, 3], "b": ["x", "y", "y", "z"], "c": [1, 1, 1, 9]})
-    guard = known(make_guard(real, ["a", "b", "c"], ["id"]))
+    guard = known(make_guard([RealRows(real)], ["a", "b", "c"], ["id"]))
     rows = pl.DataFrame({"id": [7, 8, 9], "a": [1, 2, 5], "b": ["x", "y", "q"], "c": [4, 1, 5]})
     assert guard.copies(rows).tolist() == [True, False, False]  # the second is a row that several share
     fresh = pl.DataFrame({"id": [0, 0], "a": [1, 6], "b": ["x", "w"], "c": [1, 6]})
@@ -197,9 +309,28 @@ def test_copies_are_redrawn_by_hand() -> None:
     assert stuck.frame.rows() == [(7, 2, "y", 1), (8, 2, "y", 1), (9, 5, "q", 5)]
 
 
+def test_a_row_is_unique_if_one_subject_has_it() -> None:
+    real = pl.DataFrame({"a": [1, 1, 2, 2], "b": ["x", "x", "y", "y"]})
+    guard = known(make_guard([RealRows(real, np.array([0, 0, 1, 2]))], ["a", "b"]))
+    assert guard.copies(real).tolist() == [True, True, False, False]
+
+
+def test_rows_that_were_dropped_or_changed_do_not_come_back() -> None:
+    rng = np.random.Generator(np.random.SFC64(8))
+    frame = pl.DataFrame({name: rng.integers(0, 12, 900) for name in ("a", "b", "c", "d")})
+    frame = frame.with_columns(who=pl.Series(np.repeat(np.arange(300), 3)))
+    model = release(frame, ReleasePolicy(subject="who", max_rows_per_subject=1))
+    rows = model.sample(5000, seed=1)
+    names = ["a", "b", "c", "d"]
+    for left_out in (None, *names):
+        rest = [name for name in names if name != left_out]
+        alone = frame.group_by(rest).agg(pl.col("who").n_unique()).filter(pl.col("who") == 1)
+        assert rows.join(alone, on=rest, how="semi").height == 0
+
+
 def test_what_cannot_be_redrawn_is_replaced_by_rows_of_the_same_condition_or_refused() -> None:
     real = pl.DataFrame({"a": [1, 2, 3], "b": ["x", "y", "z"], "c": [1, 2, 9]})
-    guard = known(make_guard(real, ["a", "b", "c"]))
+    guard = known(make_guard([RealRows(real)], ["a", "b", "c"]))
     rows = pl.DataFrame({"a": [1, 7, 2, 8], "b": ["x", "p", "y", "q"], "c": [1, 7, 2, 8]})
     found = redraw_copies(rows, guard, lambda _, places: Candidates(rows[places], places), np.array([0, 0, 1, 1]))
     assert found.frame["a"].to_list() == [7, 7, 8, 8]
@@ -267,8 +398,11 @@ def test_mostly_unique_text_is_refused_unless_it_is_named() -> None:
 def test_the_policy_is_kept_with_the_model(tmp_path: Path) -> None:
     model = release(people(800))
     model.save(tmp_path / "m")
-    loaded = arf_dask.load(tmp_path / "m")
+    with pytest.warns(ReleaseWarning, match="cannot recognise copies"):
+        loaded = arf_dask.load(tmp_path / "m")
     assert loaded.release_report == model.release_report
+    checked = [m.sample_parquet(tmp_path / name, 50, seed=1) for name, m in (("a", model), ("b", loaded))]
+    assert [known(manifest.release)["copies_checked"] for manifest in checked] == [True, False]
     assert known(loaded.release_report)["policy"]["min_leaf"] == 20
     assert loaded.leaves["rows"].to_numpy().min() >= 20
     assert arf_dask.fit(people(100), trees=2, seed=0, progress=False).release_report is None
@@ -449,3 +583,25 @@ def test_no_canary_survives(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -
     assert rows["job"].is_in(["(other)", *(f"job{i}" for i in range(9))]).all()
     assert rows.schema["grade"] == pl.Enum([*(f"job{i}" for i in range(9)), "(other)"])
     assert known(model.release_report)["levels_merged"]["job"]["levels"] >= 700
+
+
+def test_names_that_the_code_uses_itself_do_no_harm() -> None:
+    rng = np.random.Generator(np.random.SFC64(9))
+    level = np.array(["a", "b", "c"])[rng.integers(0, 3, 600)]
+    frame = pl.DataFrame({"rows": level, "people": np.char.add(level, "x"), "self": rng.integers(0, 30, 600)})
+    frame = frame.with_columns(value=pl.Series([None, *["u", "v", "v"] * 200][:600]), level=pl.Series(level))
+    model = release(frame, holdout=0.2)
+    report = arf_dask.report(frame, model.sample(400, seed=1), model=model, shadows=0, seed=0, progress=False)
+    assert report.to_dict()["privacy"]["rare_levels"] == {}
+
+
+def test_rows_with_rare_combinations_of_a_rule_are_dropped() -> None:
+    rng = np.random.Generator(np.random.SFC64(9))
+    city = np.array(["A", "B", "C"])[rng.integers(0, 3, 900)]
+    zips = np.char.lower(city)
+    city[5], zips[5] = "A", "b"
+    frame = pl.DataFrame({"city": city, "zip": zips, "x": rng.normal(size=900)})
+    model = release(frame, rules=[["city", "zip"]])
+    assert known(model.release_report)["rows_with_rare_combinations"] == 1
+    rows = model.sample(2000, seed=1)
+    assert (rows["city"].str.to_lowercase() == rows["zip"]).all()

@@ -10,6 +10,7 @@ from sklearn.metrics import roc_auc_score, roc_curve
 from arf_dask.reporting.associations import compare_pairs, correlation, correlation_ratio, cramers_v
 from arf_dask.reporting.columns import align
 from arf_dask.reporting.curves import auc_of, make_curve
+from arf_dask.reporting.detector import detect
 from arf_dask.reporting.distances import column_distance, histogram, ks_statistic, wasserstein
 from arf_dask.reporting.neighbours import embed, nearest
 from arf_dask.reporting.utility import density_coverage
@@ -106,3 +107,20 @@ def test_identifiers_and_nested_columns_are_not_compared() -> None:
     sides = align(frame, frame, None, None)
     assert sides.real.columns == ["x"]
     assert sides.skipped == {"id": "identifier", "l": "List(Int64) columns cannot be compared"}
+
+
+def test_the_rules_that_give_synthetic_rows_away_are_found() -> None:
+    rng = np.random.Generator(np.random.SFC64(4))
+
+    def rows(n: int, *, fake: bool) -> pl.DataFrame:
+        age, sex = rng.integers(18, 90, n), np.array(["f", "m", "{rare}"])[rng.choice(3, n, p=[0.5, 0.499, 0.001])]
+        retired = np.where(fake, rng.random(n) < 0.3, age > 67)
+        return pl.DataFrame({"age": age, "sex": sex, "retired": retired, "when": pl.Series(age).cast(pl.Datetime)})
+
+    found = detect(rows(3000, fake=False), rows(3000, fake=True), 3000, rng)
+    first = found.rules[0]
+    assert set(first.columns) <= {"age", "retired", "when"}
+    assert abs(first.real - first.synthetic) > 0.1
+    assert any("retired = " in rule.rule for rule in found.rules)
+    assert not any("rare" in rule.rule for rule in found.rules)
+    assert detect(rows(2000, fake=False), rows(2000, fake=False), 2000, rng).rules == []

@@ -12,6 +12,7 @@ import pytest
 
 import arf_dask
 from arf_dask.errors import DataError, OptionError
+from arf_dask.reporting.distances import histogram
 
 HOSTILE = ["<script>alert(1)</script>", '"><img src=x onerror=alert(2)>', "‮مرحبا", "n" * 500, "🦊\n&amp;", "a' b"]
 
@@ -162,3 +163,42 @@ def test_rules_of_the_model_are_told() -> None:
     broken = real.with_columns(pl.when(pl.int_range(pl.len()) < 100).then(1e3).otherwise("total").alias("total"))
     rules = arf_dask.report(real, broken, model=model, seed=0, progress=False).to_dict()["fidelity"]["rules"]
     assert [(rule["real"], rule["synthetic"]) for rule in rules if "total" in rule["rule"]] == [(1.0, 0.75)]
+
+
+def test_held_out_rows_are_left_out_of_the_whole_table() -> None:
+    rng = np.random.Generator(np.random.SFC64(6))
+    frame = pl.DataFrame({"x": rng.normal(size=600), "k": rng.integers(0, 3, 600)})
+    model = arf_dask.fit(frame, holdout=0.3, trees=3, seed=0, progress=False)
+    rows = model.sample(400, seed=1)
+    made = arf_dask.report(frame, rows, model=model, shadows=0, seed=0, progress=False)
+    assert made.to_dict()["data"]["rows"] == {"real": 420, "synthetic": 400, "held out": 180}
+    assert made.to_dict()["privacy"]["copies"]["holdout"]["identical"] == 0.0
+    exposed = frame[[entry["row"] for entry in made.to_dict()["privacy"]["exposed_rows"]]]
+    assert model.holdout is not None
+    assert exposed.join(model.holdout, on=["x", "k"], how="semi").height == 0
+    alone = arf_dask.report(frame, rows, holdout=model.holdout, shadows=0, seed=0, progress=False)
+    assert alone.facts.rows["real"] == 420
+
+
+def test_rows_that_happen_to_be_equal_are_kept() -> None:
+    coarse = pl.DataFrame({"x": [0, 1, 2] * 100, "k": [0, 1] * 150})
+    assert (
+        arf_dask.report(coarse, coarse, holdout=coarse[:60], seed=0, shadows=0, progress=False).facts.rows["real"]
+        == 300
+    )
+
+
+def test_axes_of_times_name_no_moment() -> None:
+    seconds = pl.Series("t", np.arange(400) * 1_000_003 + 1_600_000_000_123_457).cast(pl.Datetime("us"))
+    assert all(len(label) == len("2020-09-13 12:26") for label in histogram([seconds, seconds]).labels)
+    long = pl.concat([seconds, seconds.dt.offset_by("400d")])
+    assert all(len(label) == len("2020-09-13") for label in histogram([long, long]).labels)
+
+
+def test_types_that_differ_are_refused_without_values() -> None:
+    frame = pl.DataFrame({"x": [i % 7 for i in range(50)], "y": ["a", "b"] * 25})
+    text = frame.with_columns(x=pl.lit("SECRET"))
+    with pytest.raises(DataError) as refused:
+        arf_dask.report(frame, frame, holdout=text, progress=False)
+    assert refused.value.__cause__ is None
+    assert refused.value.__suppress_context__
