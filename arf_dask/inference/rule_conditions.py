@@ -14,12 +14,15 @@ import polars as pl
 
 from arf_dask.errors import ImpossibleConditionError, OptionError, unknown_column
 from arf_dask.inference.conditions import Interval, is_choices
+from arf_dask.inference.given_values import fitting_value
+from arf_dask.inference.time_conditions import part_conditions
 from arf_dask.rules.evaluation import evaluate, satisfied
 from arf_dask.rules.expressions import Comparison, Name, columns_of, write
 from arf_dask.rules.grids import Dated, Decimals, Indexed
 from arf_dask.rules.relations import Relations
 from arf_dask.rules.solving import solve
 from arf_dask.rules.targets import Target
+from arf_dask.rules.time_parts import Timed
 from arf_dask.rules.transforms import ClockGap, Computed, Gap, Stated
 from arf_dask.typing import Flags
 
@@ -110,7 +113,7 @@ def allowed(series: pl.Series, known: Any, where: str) -> Flags:
         if not choices:
             raise OptionError(f"{where}: an empty list. Give at least one choice.")
         return np.asarray(np.logical_or.reduce([allowed(series, choice, where) for choice in choices]))
-    return np.asarray((_text(series) == _scalar(known, series, where)).fill_null(False).to_numpy())
+    return np.asarray((_text(series) == fitting_value(known, series.dtype, where)).fill_null(False).to_numpy())
 
 
 def relaxed(given: Sequence[Mapping[str, Any]], relations: Relations) -> list[dict[str, Any]]:
@@ -145,6 +148,8 @@ def _relaxed_one(given: Mapping[str, Any], relations: Relations) -> dict[str, An
                 modelled_conditions[name] = _near(column_condition)
             case Dated() as dated:
                 modelled_conditions[name] = _dated(column_condition, dated)
+            case Timed() as timed:
+                modelled_conditions |= part_conditions(column_condition, timed)
     return modelled_conditions
 
 
@@ -170,7 +175,7 @@ def _indexed(known: Any, indexed: Indexed) -> Any:
     value_ends = (known.low, known.high) if isinstance(known, Interval) else (known, known)
     for end_value in value_ends:
         if end_value is not None:
-            _scalar(end_value, pl.Series([], dtype=dtype), where)
+            fitting_value(end_value, dtype, where)
     grid_index = [
         None if end_value is None else indexed.index(pl.Series([end_value], dtype=dtype))[0] for end_value in value_ends
     ]
@@ -191,7 +196,7 @@ def _dated(known: Any, dated: Dated) -> Any:
     text_list = list(given_texts)
     for date_text in text_list:
         if date_text is not None:
-            _scalar(date_text, pl.Series([], dtype=pl.String), f"given: {dated.target.name!r}")
+            fitting_value(date_text, pl.String(), f"given: {dated.target.name!r}")
     dates = dated.dates(text_list).to_list()
     unparsed_texts = [
         date_text for date_text, date in zip(text_list, dates, strict=True) if date_text is not None and date is None
@@ -247,7 +252,7 @@ def bounds(known: Any, target: Target) -> tuple[float | int | None, float | int 
 
 
 def _end_units(end: Any, target: Target, where: str) -> float | int:
-    value = _scalar(end, pl.Series([], dtype=target.dtype), where)
+    value = fitting_value(end, target.dtype, where)
     if isinstance(target.dtype, pl.Decimal) or not target.dtype.is_temporal():
         unit_value = float(value) * (10**target.dtype.scale if isinstance(target.dtype, pl.Decimal) else 1)
         return (
@@ -345,34 +350,13 @@ def _imply_gap(gap: Gap, known: Any, given: Mapping[str, Any], relations: Relati
 def _inside(series: pl.Series, known: Interval, where: str) -> Flags:
     is_inside = series.is_not_null()
     if known.low is not None:
-        low = _scalar(known.low, series, where)
+        low = fitting_value(known.low, series.dtype, where)
         is_inside &= (series >= low) if known.closed in ("both", "left") else (series > low)
     if known.high is not None:
-        high = _scalar(known.high, series, where)
+        high = fitting_value(known.high, series.dtype, where)
         is_inside &= (series <= high) if known.closed in ("both", "right") else (series < high)
     return np.asarray(is_inside.fill_null(False).to_numpy())
 
 
 def _text(series: pl.Series) -> pl.Series:
     return series.cast(pl.String) if isinstance(series.dtype, pl.Categorical | pl.Enum) else series
-
-
-def _scalar(value: Any, series: pl.Series, where: str) -> Any:
-    """Return the value if its type fits the column; raise an OptionError otherwise."""
-    dtype = series.dtype
-    if isinstance(dtype, pl.Categorical | pl.Enum | pl.String):
-        type_fits = isinstance(value, str)
-    elif dtype.is_temporal():
-        try:
-            type_fits = pl.Series([value]).dtype.base_type() == dtype.base_type()
-        except (TypeError, ValueError):
-            type_fits = False
-    else:
-        type_fits = isinstance(value, int | float | np.number) or type(value).__name__ in (
-            "Decimal",
-            "Fraction",
-            "bool",
-        )
-    if not type_fits:
-        raise OptionError(f"{where} is {dtype}, and {value!r} is a {type(value).__name__}. Give a value of its type.")
-    return value

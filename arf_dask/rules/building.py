@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -10,13 +10,23 @@ import polars as pl
 
 from arf_dask.rules.clock_gaps import with_clock_gaps
 from arf_dask.rules.declaring import Declared, as_order, formula_of, formula_target
-from arf_dask.rules.expressions import Call, Comparison, Name, Node, columns_of, depends_on_itself, split_remainder
+from arf_dask.rules.expressions import (
+    Call,
+    Comparison,
+    Name,
+    Node,
+    columns_of,
+    depends_on_itself,
+    split_remainder,
+    zone_of,
+)
 from arf_dask.rules.finding import Findings
 from arf_dask.rules.grids import Decimals, Grid, Indexed, find_grid
 from arf_dask.rules.order_search import COPY_SHARE
 from arf_dask.rules.relations import Relations, Rule
 from arf_dask.rules.scoring import LEAST_SHARE, NEARLY_ALL, Scored, describe_formula
 from arf_dask.rules.targets import Target
+from arf_dask.rules.time_parts import Timed
 from arf_dask.rules.transforms import Computed, Gap, Stated, Transform, in_order, inputs_of, text_sentinel
 from arf_dask.rules.verification import Asked, ColumnFacts, Counted
 
@@ -76,6 +86,7 @@ def build(suggested: Suggested, sample: pl.DataFrame, facts: Mapping[str, Column
     usable_formulas = [one for one in formulas if facts[one.target].nans == 0]
     remainder_gaps = [_remainder_gap(one, targets) for one in usable_formulas if one.levels]
     grids = [_regrid(grid, targets) for grid in suggested.grids if facts[grid.target.name].nans == 0]
+    grids = [grid for one in grids if (grid := _with_zone(one, usable_formulas, sample.columns)) is not None]
     request = Asked(
         tuple((targets[one.target], one.formula) for one in usable_formulas),
         (*pair_rules, *declared_rules),
@@ -256,6 +267,14 @@ def _regrid(grid: Grid, targets: Mapping[str, Target]) -> Grid:
     return replace(grid, target=targets[grid.target.name])
 
 
+def _with_zone(grid: Grid, formulas: Sequence[Scored], columns: Collection[str]) -> Grid | None:
+    """Give a timestamp the time zone of formulas that read it; None if a column already has the name of a part."""
+    if not isinstance(grid, Timed):
+        return grid
+    zones = [zone for scored in formulas if (zone := zone_of(scored.formula, grid.target.name)) is not None]
+    return None if set(grid.names) & set(columns) else replace(grid, zone=zones[0] if zones else "")
+
+
 def _take_grids(
     grids: Sequence[Grid],
     counted: Counted,
@@ -271,7 +290,8 @@ def _take_grids(
         if isinstance(grid, Indexed) and grid.grid == "multiple" and targets[name].decimals is None:
             continue
         transforms[name] = grid
-        rules.append(Rule(grid.text(), "grid", (name,), 1.0, True))
+        if grid.text():
+            rules.append(Rule(grid.text(), "grid", (name,), 1.0, True))
 
 
 def _same_decimals(grid: Decimals, target: Target) -> bool:

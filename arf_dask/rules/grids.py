@@ -17,6 +17,7 @@ import polars as pl
 
 from arf_dask.data.dates import date_form, has_clock, read_dates, write_dates
 from arf_dask.rules.targets import Target
+from arf_dask.rules.time_parts import Timed, find_parts
 
 CALENDAR = ("month_start", "quarter_start", "year_start", "business_day")
 GRIDS = (*CALENDAR, "clock", "multiple")
@@ -193,7 +194,7 @@ class Dated:
         return Indexed(Target(self.target.name, dtype, None), self.grid)
 
 
-Grid: TypeAlias = Indexed | Decimals | Dated
+Grid: TypeAlias = Indexed | Decimals | Dated | Timed
 
 
 def decimals_of_values(
@@ -223,19 +224,24 @@ def find_grid(series: pl.Series, target: Target, clock: bool) -> Grid | None:
             return None
         dates = read_dates(known_values, date_format).alias(series.name)
         date_grid = find_grid(dates, Target(series.name, dates.dtype, None), clock=False)
+        if has_clock(date_format) and not isinstance(date_grid, Indexed):
+            timed = find_parts(dates, target, date_format)
+            if timed is not None:
+                return timed
         return Dated(target, date_format, date_grid.grid if isinstance(date_grid, Indexed) else "")
     if clock:
         return Indexed(target, "clock")
     if target.is_float:
         return _float_grid(known_values.cast(pl.Float64), target)
-    has_zone = getattr(series.dtype, "time_zone", None) is not None
-    if not isinstance(series.dtype, pl.Date | pl.Datetime) or has_zone:
+    if not isinstance(series.dtype, pl.Date | pl.Datetime):
         return None
+    if getattr(series.dtype, "time_zone", None) is not None:
+        return find_parts(known_values, target)
     for grid in ("year_start", "quarter_start", "month_start", "business_day"):
         candidate = Indexed(target, grid)
         if known_values.n_unique() >= LEAST_POINTS[grid] and not candidate.off_grid(known_values).any():
             return candidate
-    return None
+    return find_parts(known_values, target)
 
 
 def _float_grid(known: pl.Series, target: Target) -> Grid | None:
