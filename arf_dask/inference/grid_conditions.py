@@ -6,11 +6,11 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
-import numpy as np
 import polars as pl
 
 from arf_dask.errors import OptionError
 from arf_dask.inference.conditions import Interval, is_choices
+from arf_dask.inference.given_values import fitting_value
 from arf_dask.rules.grids import Dated, Indexed
 from arf_dask.rules.hourless import Hourless
 
@@ -26,7 +26,7 @@ def indexed_condition(known: Any, indexed: Indexed) -> Any:
     value_ends = (known.low, known.high) if isinstance(known, Interval) else (known, known)
     for end_value in value_ends:
         if end_value is not None:
-            typed_scalar(end_value, pl.Series([], dtype=dtype), where)
+            fitting_value(end_value, dtype, where)
     grid_index = [
         None if end_value is None else indexed.index(pl.Series([end_value], dtype=dtype))[0] for end_value in value_ends
     ]
@@ -47,7 +47,7 @@ def dated_condition(known: Any, dated: Dated) -> Any:
     text_list = list(given_texts)
     for date_text in text_list:
         if date_text is not None:
-            typed_scalar(date_text, pl.Series([], dtype=pl.String), f"given: {dated.target.name!r}")
+            fitting_value(date_text, pl.String(), f"given: {dated.target.name!r}")
     dates = dated.dates(text_list).to_list()
     unparsed_texts = [
         date_text for date_text, date in zip(text_list, dates, strict=True) if date_text is not None and date is None
@@ -78,31 +78,10 @@ def _without_hour_of(known: Any, timestamps: Hourless) -> Any:
     is_range = isinstance(known, tuple | Interval)
     known = Interval(*known) if isinstance(known, tuple) else known
     ends = (known.low, known.high) if is_range else (known, known)
-    where, no_values = f"given: {timestamps.target.name!r}", pl.Series([], dtype=timestamps.target.dtype)
-    values = [None if end is None else typed_scalar(end, no_values, where) for end in ends]
+    where = f"given: {timestamps.target.name!r}"
+    values = [None if end is None else fitting_value(end, timestamps.target.dtype, where) for end in ends]
     local_ends = timestamps.local_time(pl.Series(values, dtype=timestamps.target.dtype))
     if not is_range:
         return timestamps.without_hour(pl.Series(values[:1], dtype=timestamps.target.dtype))[0]
     days = local_ends.dt.truncate("1d").to_list()
     return days[0], None if days[1] is None else days[1] + timedelta(hours=1)
-
-
-def typed_scalar(value: Any, series: pl.Series, where: str) -> Any:
-    """Return the value if its type fits the column; raise an OptionError otherwise."""
-    dtype = series.dtype
-    if isinstance(dtype, pl.Categorical | pl.Enum | pl.String):
-        type_fits = isinstance(value, str)
-    elif dtype.is_temporal():
-        try:
-            type_fits = pl.Series([value]).dtype.base_type() == dtype.base_type()
-        except (TypeError, ValueError):
-            type_fits = False
-    else:
-        type_fits = isinstance(value, int | float | np.number) or type(value).__name__ in (
-            "Decimal",
-            "Fraction",
-            "bool",
-        )
-    if not type_fits:
-        raise OptionError(f"{where} is {dtype}, and {value!r} is a {type(value).__name__}. Give a value of its type.")
-    return value

@@ -14,7 +14,9 @@ import polars as pl
 
 from arf_dask.errors import ImpossibleConditionError, OptionError, unknown_column
 from arf_dask.inference.conditions import Interval, is_choices
-from arf_dask.inference.grid_conditions import dated_condition, hourless_condition, indexed_condition, typed_scalar
+from arf_dask.inference.given_values import fitting_value
+from arf_dask.inference.grid_conditions import dated_condition, hourless_condition, indexed_condition
+from arf_dask.inference.time_conditions import part_conditions
 from arf_dask.rules.evaluation import evaluate, satisfied
 from arf_dask.rules.expressions import Comparison, Name, columns_of, write
 from arf_dask.rules.grids import Dated, Decimals, Indexed
@@ -22,6 +24,7 @@ from arf_dask.rules.hourless import Hourless
 from arf_dask.rules.relations import Relations
 from arf_dask.rules.solving import solve
 from arf_dask.rules.targets import Target
+from arf_dask.rules.time_parts import Timed
 from arf_dask.rules.transforms import ClockGap, Computed, Gap, Stated
 from arf_dask.typing import Flags
 
@@ -112,7 +115,7 @@ def allowed(series: pl.Series, known: Any, where: str) -> Flags:
         if not choices:
             raise OptionError(f"{where}: an empty list. Give at least one choice.")
         return np.asarray(np.logical_or.reduce([allowed(series, choice, where) for choice in choices]))
-    return np.asarray((_text(series) == typed_scalar(known, series, where)).fill_null(False).to_numpy())
+    return np.asarray((_text(series) == fitting_value(known, series.dtype, where)).fill_null(False).to_numpy())
 
 
 def relaxed(given: Sequence[Mapping[str, Any]], relations: Relations) -> list[dict[str, Any]]:
@@ -149,6 +152,8 @@ def _relaxed_one(given: Mapping[str, Any], relations: Relations) -> dict[str, An
                 modelled_conditions[name] = dated_condition(column_condition, dated)
             case Hourless() as timestamps:
                 modelled_conditions[name] = hourless_condition(column_condition, timestamps)
+            case Timed() as timed:
+                modelled_conditions |= part_conditions(column_condition, timed)
     return modelled_conditions
 
 
@@ -207,7 +212,7 @@ def bounds(known: Any, target: Target) -> tuple[float | int | None, float | int 
 
 
 def _end_units(end: Any, target: Target, where: str) -> float | int:
-    value = typed_scalar(end, pl.Series([], dtype=target.dtype), where)
+    value = fitting_value(end, target.dtype, where)
     if isinstance(target.dtype, pl.Decimal) or not target.dtype.is_temporal():
         unit_value = float(value) * (10**target.dtype.scale if isinstance(target.dtype, pl.Decimal) else 1)
         return (
@@ -305,10 +310,10 @@ def _imply_gap(gap: Gap, known: Any, given: Mapping[str, Any], relations: Relati
 def _inside(series: pl.Series, known: Interval, where: str) -> Flags:
     is_inside = series.is_not_null()
     if known.low is not None:
-        low = typed_scalar(known.low, series, where)
+        low = fitting_value(known.low, series.dtype, where)
         is_inside &= (series >= low) if known.closed in ("both", "left") else (series > low)
     if known.high is not None:
-        high = typed_scalar(known.high, series, where)
+        high = fitting_value(known.high, series.dtype, where)
         is_inside &= (series <= high) if known.closed in ("both", "right") else (series < high)
     return np.asarray(is_inside.fill_null(False).to_numpy())
 

@@ -28,10 +28,11 @@ from arf_dask.inference.ruled_sources import make_row_source
 from arf_dask.inference.sources import Block, sample_conditions
 from arf_dask.rules.evaluation import evaluate
 from arf_dask.rules.expressions import columns_of
-from arf_dask.rules.grids import Dated, Indexed
+from arf_dask.rules.grids import Dated, Grid, Indexed
 from arf_dask.rules.hourless import Hourless
 from arf_dask.rules.relations import Relations
-from arf_dask.rules.transforms import ClockGap, Computed, Gap, Transform, expression_of
+from arf_dask.rules.time_parts import Timed
+from arf_dask.rules.transforms import ClockGap, Computed, Gap, expression_of
 from arf_dask.typing import Flags, Floats, Missing
 
 DRAWS = 4 * BLOCK_ROWS  # standard error of a proportion: at most 0.001
@@ -50,6 +51,8 @@ def ruled_log_density(sampler: Sampler, frame: pl.DataFrame, given: Any, missing
         log_share = np.log(max(_share_of(sampler, listed(given)), 1e-300))
         row_fits = _fits(known_frame, listed(given))
         return np.where(row_fits, ruled_log_density(sampler, frame, None, missing) - log_share, -np.inf)
+    if is_frame(given):
+        given = _modelled_conditions(given, tables)
     modelled_rows, is_wrong, needs_integral = _reduced(known_frame, relations, tables, missing)
     log_densities = (
         np.where(is_wrong, -np.inf, log_density(tables, modelled_rows, given, missing))
@@ -292,7 +295,7 @@ def _reduced(
         if transform is None:
             columns[name] = full_frame.get_column(name)
             continue
-        if isinstance(transform, Indexed | Dated | ClockGap | Hourless):
+        if isinstance(transform, Indexed | Dated | Timed | ClockGap | Hourless):
             is_wrong |= transform.off_grid(full_frame.get_column(name)).to_numpy()
         if isinstance(transform, Hourless):
             hours = told.get_column(transform.hour).alias("") if transform.hour in told.columns else None
@@ -302,7 +305,7 @@ def _reduced(
                 is_wrong |= (transform.hours(told.get_column(name)) != hours).fill_null(False).to_numpy()
         expression = expression_of(transform)
         if expression is None:
-            columns[name] = _grid_column(transform, full_frame, tables)
+            columns |= relations.reduce(full_frame, relations.modelled_names([name])).to_dict()
             continue
         if not all(column in told.columns for column in columns_of(expression)):
             needs_integral |= told.get_column(name).is_not_null().to_numpy()
@@ -330,12 +333,6 @@ def _reduced(
     return pl.DataFrame(columns), is_wrong, needs_integral
 
 
-def _grid_column(transform: Transform, frame: pl.DataFrame, tables: LeafTables) -> pl.Series:
-    reduced = transform.reduce(frame)
-    assert reduced is not None
-    return reduced.cast(tables.schema.dtypes[transform.target.name])
-
-
 def _below(gap: Gap, frame: pl.DataFrame) -> Flags:
     """Return which rows violate the minimum gap to the base."""
     gap_units = (gap.target.units(frame.get_column(gap.target.name)) - gap.base_units(frame)) * gap.sign
@@ -350,7 +347,7 @@ def _log_integrals(sampler: Sampler, told: pl.DataFrame) -> Floats:
     """
     tables, relations = sampler.tables, sampler.tables.relations
     plain_columns = told.select(
-        [pl.nth(position) for position, name in enumerate(told.columns) if name not in relations.targets]
+        [pl.nth(position) for position, name in enumerate(told.columns) if not _is_integrated(name, relations)]
     )
     log_means = np.empty(told.height)
     for row in range(told.height):
@@ -364,13 +361,31 @@ def _log_integrals(sampler: Sampler, told: pl.DataFrame) -> Floats:
     return log_means
 
 
+def _modelled_conditions(given: Any, tables: LeafTables) -> pl.DataFrame:
+    """Translate the grids of a frame of conditions into modelled columns."""
+    relations, frame = tables.relations, user_condition_frame(given, tables)
+    columns = [name for name in frame.columns if not _is_integrated(name, relations)]
+    other_names = [name for name in frame.columns if name not in columns]
+    if other_names:
+        raise OptionError(
+            f"given: {other_names[0]!r} is decided by a rule, and a frame of conditions cannot fix it for a density. "
+            "Subtract the log density of the condition from that of the whole rows."
+        )
+    return relations.reduce(frame, relations.modelled_names(columns))
+
+
+def _is_integrated(name: str, relations: Relations) -> bool:
+    """Whether the density of a column is estimated from draws: grids are part of the modelled density."""
+    return name in relations.targets and not isinstance(relations.targets[name], Grid)
+
+
 def _log_mean_match(tables: LeafTables, rows: pl.DataFrame, told: pl.DataFrame) -> float:
     """Return the log density of the known rule-determined values among draws; half a draw is counted if none match."""
     relations = tables.relations
     row_matches = np.ones(rows.height, dtype=bool)
     window_volume = 1.0
     for name, transform in relations.targets.items():
-        if name not in told.columns or told.get_column(name)[0] is None:
+        if not _is_integrated(name, relations) or name not in told.columns or told.get_column(name)[0] is None:
             continue
         drawn_units = transform.target.units(rows.get_column(name))
         known_units = transform.target.units(told.get_column(name))[0]

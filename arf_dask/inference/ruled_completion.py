@@ -210,8 +210,13 @@ def _filled_nulls(series: pl.Series, other: pl.Series) -> pl.Series:
 def _modelled(frame: pl.DataFrame, relations: Relations, tables: LeafTables) -> tuple[pl.DataFrame, dict[str, Flags]]:
     """Translate known values into modelled columns, null where unknown; also return which cells are known."""
     columns, flags = {}, {}
+    split_columns = relations.reduce(frame, relations.parts)
     for name in tables.schema.names:
         if name in tables.schema.keys:
+            continue
+        if name in relations.parts:
+            columns[name] = split_columns[name]
+            flags[name] = np.asarray(columns[name].is_not_null().to_numpy())
             continue
         series = frame.get_column(name)
         transform = relations.targets.get(name)

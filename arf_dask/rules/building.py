@@ -10,15 +10,24 @@ import polars as pl
 
 from arf_dask.rules.clock_gaps import with_clock_gaps
 from arf_dask.rules.declaring import Declared, as_order, formula_of, formula_target
-from arf_dask.rules.expressions import Call, Comparison, Name, Node, columns_of, depends_on_itself, split_remainder
+from arf_dask.rules.expressions import (
+    Call,
+    Comparison,
+    Name,
+    Node,
+    columns_of,
+    depends_on_itself,
+    split_remainder,
+)
 from arf_dask.rules.finding import Findings
-from arf_dask.rules.grids import Dated, Decimals, Grid, Indexed, find_grid
+from arf_dask.rules.grids import Dated, Decimals, Grid, Indexed, find_grid, with_zones
 from arf_dask.rules.hour_search import hourless
 from arf_dask.rules.order_search import COPY_SHARE
 from arf_dask.rules.relations import Relations, Rule
 from arf_dask.rules.scoring import LEAST_SHARE, NEARLY_ALL, Scored, describe_formula
 from arf_dask.rules.spikes import is_tie, keeps_spikes
 from arf_dask.rules.targets import Target
+from arf_dask.rules.time_parts import Timed
 from arf_dask.rules.transforms import Computed, Gap, Stated, Transform, in_order, inputs_of, text_sentinel
 from arf_dask.rules.verification import Asked, ColumnFacts, Counted
 
@@ -81,6 +90,7 @@ def build(suggested: Suggested, sample: pl.DataFrame, facts: Mapping[str, Column
     usable_formulas = [one for one in formulas if facts[one.target].nans == 0]
     remainder_gaps = [_remainder_gap(one, targets) for one in usable_formulas if one.levels]
     grids = [_regrid(grid, targets) for grid in suggested.grids if facts[grid.target.name].nans == 0]
+    grids = with_zones(grids, [one.formula for one in usable_formulas], sample.columns)
     request = Asked(
         tuple((targets[one.target], one.formula) for one in (*usable_formulas, *suggested.hours)),
         (*pair_rules, *declared_rules),
@@ -280,7 +290,8 @@ def _take_grids(
         if isinstance(grid, Indexed) and grid.grid == "multiple" and targets[name].decimals is None:
             continue
         transforms[name] = grid
-        rules.append(Rule(grid.text(), "grid", (name,), 1.0, True))
+        if grid.text():
+            rules.append(Rule(grid.text(), "grid", (name,), 1.0, True))
 
 
 def _take_hours(
@@ -299,9 +310,9 @@ def _take_hours(
             continue
         rules.append(Rule(describe_formula(one), "formula", names, 1.0, True))
         grid = transforms.get(names[1])
-        form = grid.form if isinstance(grid, Dated) else ""
+        form = grid.form if isinstance(grid, Dated | Timed) else ""
         has_nulls = any(facts[name].nulls for name in names)
-        fits = grid is None or (isinstance(grid, Dated) and not grid.grid)
+        fits = grid is None or isinstance(grid, Timed) or (isinstance(grid, Dated) and not grid.grid)
         if not has_nulls and fits and bool(form) == targets[names[1]].is_text:
             transforms[names[1]] = hourless(one, targets, form)
             if in_order(list(transforms.values())) is not None:

@@ -64,6 +64,25 @@ class Comparison:
         return f"{write(self.left)} {self.sign} {write(self.right)}"
 
 
+def zone_of(node: Node, column: str) -> str | None:
+    """Return the time zone in which an expression reads a column, or None.
+
+    >>> zone_of(Call("hour", (Call("in_zone", (Name("at"), Constant("Asia/Tokyo"))),)), "at")
+    'Asia/Tokyo'
+    """
+    match node:
+        case Call("in_zone", (inner, Constant(str() as zone))) if column in columns_of(inner):
+            return zone
+        case Operation(_, left, right):
+            arguments: tuple[Node, ...] = (left, right)
+        case Call(_, arguments):
+            pass
+        case _:
+            return None
+    zones = (zone_of(argument, column) for argument in arguments)
+    return next((found_zone for found_zone in zones if found_zone is not None), None)
+
+
 def columns_of(node: Node) -> tuple[str, ...]:
     """Return the distinct columns of an expression, in order of appearance."""
     match node:

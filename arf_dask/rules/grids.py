@@ -9,14 +9,17 @@ number of decimals keeps its share of the rows.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 import numpy as np
 import polars as pl
 
 from arf_dask.data.dates import date_form, has_clock, read_dates, write_dates
+from arf_dask.rules.expressions import Node, zone_of
 from arf_dask.rules.targets import Target
+from arf_dask.rules.time_parts import Timed, find_parts
 
 CALENDAR = ("month_start", "quarter_start", "year_start", "business_day")
 GRIDS = (*CALENDAR, "clock", "multiple")
@@ -193,7 +196,7 @@ class Dated:
         return Indexed(Target(self.target.name, dtype, None), self.grid)
 
 
-Grid: TypeAlias = Indexed | Decimals | Dated
+Grid: TypeAlias = Indexed | Decimals | Dated | Timed
 
 
 def decimals_of_values(
@@ -223,19 +226,37 @@ def find_grid(series: pl.Series, target: Target, clock: bool) -> Grid | None:
             return None
         dates = read_dates(known_values, date_format).alias(series.name)
         date_grid = find_grid(dates, Target(series.name, dates.dtype, None), clock=False)
+        if has_clock(date_format) and not isinstance(date_grid, Indexed):
+            timed = find_parts(dates, target, date_format)
+            if timed is not None:
+                return timed
         return Dated(target, date_format, date_grid.grid if isinstance(date_grid, Indexed) else "")
     if clock:
         return Indexed(target, "clock")
     if target.is_float:
         return _float_grid(known_values.cast(pl.Float64), target)
-    has_zone = getattr(series.dtype, "time_zone", None) is not None
-    if not isinstance(series.dtype, pl.Date | pl.Datetime) or has_zone:
+    if not isinstance(series.dtype, pl.Date | pl.Datetime):
         return None
+    if getattr(series.dtype, "time_zone", None) is not None:
+        return find_parts(known_values, target)
     for grid in ("year_start", "quarter_start", "month_start", "business_day"):
         candidate = Indexed(target, grid)
         if known_values.n_unique() >= LEAST_POINTS[grid] and not candidate.off_grid(known_values).any():
             return candidate
-    return None
+    return find_parts(known_values, target)
+
+
+def with_zones(grids: Sequence[Grid], formulas: Sequence[Node], columns: Collection[str]) -> list[Grid]:
+    """Give timestamps the time zone of formulas that read them; drop those with a part that is named like a column."""
+    kept_grids: list[Grid] = []
+    for grid in grids:
+        if isinstance(grid, Timed):
+            zones = [zone for node in formulas if (zone := zone_of(node, grid.target.name)) is not None]
+            grid = replace(grid, zone=zones[0] if zones else "")
+            if set(grid.names) & set(columns):
+                continue
+        kept_grids.append(grid)
+    return kept_grids
 
 
 def _float_grid(known: pl.Series, target: Target) -> Grid | None:

@@ -13,7 +13,8 @@ from arf_dask.rules.expressions import Comparison
 from arf_dask.rules.grammar import parse_rule
 from arf_dask.rules.grids import Dated, Indexed
 from arf_dask.rules.hourless import Hourless
-from arf_dask.rules.transforms import ClockGap, Transform, inputs_of
+from arf_dask.rules.time_parts import Timed
+from arf_dask.rules.transforms import ClockGap, Computed, Transform, inputs_of
 
 KINDS = ("formula", "order", "difference", "together", "grid")
 
@@ -64,12 +65,17 @@ class Relations:
     transforms: tuple[Transform, ...] = ()
 
     def __bool__(self) -> bool:
-        return bool(self.rules)
+        return bool(self.rules or self.transforms)
 
     @property
     def targets(self) -> dict[str, Transform]:
         """Transforms by the name of their column."""
         return {transform.target.name: transform for transform in self.transforms}
+
+    @property
+    def parts(self) -> dict[str, Timed]:
+        """Timestamps by the names of the modelled columns that take their place."""
+        return {name: timed for timed in self.transforms if isinstance(timed, Timed) for name in timed.names}
 
     @property
     def affected(self) -> frozenset[str]:
@@ -88,29 +94,42 @@ class Relations:
         """Columns that are declared to be modelled together, one tuple per rule."""
         return [rule.columns for rule in self.rules if rule.kind == "together"]
 
-    def modelled_name(self, name: str) -> bool:
-        """Whether a column of the user's table is modelled."""
-        transform = self.targets.get(name)
-        return transform is None or not _drops(transform)
+    def modelled_names(self, columns: Iterable[str] | None = None) -> list[str]:
+        """Return the names of the modelled columns that take the place of the user's columns, all or a selection."""
+        targets = self.targets
+        names: list[str] = []
+        for name in self.names if columns is None else columns:
+            transform = targets.get(name)
+            if isinstance(transform, Timed):
+                names += transform.names
+            elif transform is None or not _drops(transform):
+                names.append(name)
+        return names
 
     def needed(self, columns: Iterable[str]) -> list[str]:
         """Return the columns of the user's table that these modelled columns are computed from."""
         needed_names: dict[str, None] = {}
+        targets, parts = self.targets, self.parts
         for name in columns:
-            needed_names[name] = None
-            if name in self.targets:
-                needed_names.update(dict.fromkeys(inputs_of(self.targets[name])))
+            needed_names[parts[name].target.name if name in parts else name] = None
+            if name in targets:
+                needed_names.update(dict.fromkeys(inputs_of(targets[name])))
         return [name for name in self.names if name in needed_names]
 
     def reduce(self, frame: pl.DataFrame, columns: Iterable[str] | None = None) -> pl.DataFrame:
-        """Convert the user's rows to modelled rows, with all columns or a selection."""
-        column_names = list(self.names if columns is None else columns)
-        targets, modelled_columns = self.targets, {}
+        """Convert the user's rows to modelled rows, with all modelled columns or a selection."""
+        targets, parts = self.targets, self.parts
+        column_names = self.modelled_names() if columns is None else list(columns)
+        modelled_columns: dict[str, pl.Series] = {}
         for name in column_names:
+            if name in parts:
+                if name not in modelled_columns:
+                    modelled_columns |= parts[name].split(frame.get_column(parts[name].target.name))
+                continue
             series = targets[name].reduce(frame) if name in targets else frame.get_column(name)
             if series is not None:
                 modelled_columns[name] = series
-        return pl.DataFrame(modelled_columns)
+        return pl.DataFrame({name: modelled_columns[name] for name in column_names if name in modelled_columns})
 
     def rebuild(self, modelled: pl.DataFrame) -> pl.DataFrame:
         """Convert modelled rows to the user's rows, without checking them against the rules."""
@@ -151,7 +170,7 @@ def check_rules(
         n_checked: int | None = None
         n_broken: int | None = None
         grid = relations.targets.get(rule.columns[0]) if rule.kind == "grid" else None
-        if isinstance(grid, Indexed | Dated | ClockGap | Hourless) and rule.columns[0] in frame.columns:
+        if isinstance(grid, Indexed | Dated | Timed | ClockGap | Hourless) and rule.columns[0] in frame.columns:
             grid_column = frame.get_column(rule.columns[0])
             n_checked, n_broken = len(grid_column) - grid_column.null_count(), int(grid.off_grid(grid_column).sum())
         elif rule.kind == "together":
@@ -179,7 +198,7 @@ CHECK_COLUMNS: dict[str, pl.DataType] = {
 
 
 def _drops(transform: Transform) -> bool:
-    return type(transform).__name__ == "Computed"
+    return isinstance(transform, Computed | Timed)
 
 
 def _percent(share: float) -> str:

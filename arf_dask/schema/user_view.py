@@ -10,6 +10,7 @@ from arf_dask.data.axes import FLOATS, Axis, AxisSummary, make_axis
 from arf_dask.rules.grids import Dated
 from arf_dask.rules.hourless import Hourless
 from arf_dask.rules.relations import Relations
+from arf_dask.rules.time_parts import Timed
 from arf_dask.rules.transforms import Computed, Stated, Transform
 from arf_dask.schema.columns import Column, Schema
 from arf_dask.typing import Kind
@@ -21,8 +22,13 @@ def user_schema(schema: Schema, relations: Relations) -> Schema:
         return schema
     column_ids = {name: column_id for column_id, name in enumerate(relations.names)}
     modelled_columns = {column.name: column for column in schema.columns}
-    columns = tuple(_column(name, modelled_columns.get(name), relations) for name in relations.names)
-    user_ids = [column_ids[column.name] for column in schema.columns]
+    columns = tuple(
+        _column(name, next((modelled_columns[part] for part in relations.modelled_names([name])), None), relations)
+        for name in relations.names
+    )
+    parts = relations.parts
+    user_names = [parts[column.name].target.name if column.name in parts else column.name for column in schema.columns]
+    user_ids = [column_ids[name] for name in user_names]
     variables = tuple(
         replace(v, columns=tuple(user_ids[column_id] for column_id in v.columns)) for v in schema.variables
     )
@@ -36,7 +42,7 @@ def _column(name: str, modelled: Column | None, relations: Relations) -> Column:
         return modelled
     dtype = relations.dtypes[name]
     nulls = 0 if modelled is None else modelled.nulls
-    if isinstance(transform, Dated) or (isinstance(transform, Hourless) and transform.form):
+    if isinstance(transform, Dated | Timed | Hourless) and transform.target.is_text:
         return Column(name, dtype, "categorical", pl.Series([], dtype=dtype), nulls=nulls)
     if transform.target.is_text:
         return Column(name, dtype, _kind(transform, "categorical"), _levels(transform, modelled, dtype), nulls=nulls)

@@ -18,6 +18,7 @@ from arf_dask.rules.grids import CALENDAR, GRIDS, Dated, Decimals, Indexed
 from arf_dask.rules.hourless import Hourless, is_zone
 from arf_dask.rules.relations import KINDS, Relations, Rule
 from arf_dask.rules.targets import Target
+from arf_dask.rules.time_parts import Timed
 from arf_dask.rules.transforms import ClockGap, Computed, Gap, Stated, Transform, in_order
 from arf_dask.storage.fields import MODEL_JSON, describe_dtype, parse_dtype
 
@@ -35,8 +36,10 @@ _DETAILS: dict[str, dict[str, Any]] = {
     "decimals": {"shares": list},
     "dates": {"form": str, "grid": str},
     "hours": {"form": str, "zone": str},
+    "parts": {"weekday": bool, "zone": str, "form": str, "days": list},
 }
 MOST_DECIMALS = 38
+MOST_DAYS = 10_000_000
 NUMBER = (int, float)
 
 
@@ -79,9 +82,14 @@ def check_relations(tables: LeafTables) -> None:
     relations, schema = tables.relations, tables.schema
     if not relations.names:
         return
-    modelled_names = [name for name in relations.names if relations.modelled_name(name)]
-    require(schema.names == modelled_names, MODEL_JSON, "relations: other columns than those that are modelled")
+    require(
+        schema.names == relations.modelled_names(), MODEL_JSON, "relations: other columns than those that are modelled"
+    )
     for name, dtype in schema.dtypes.items():
+        if name in relations.parts:
+            dtype_fits = dtype == relations.parts[name].dtypes[name]
+            require(dtype_fits, MODEL_JSON, f"relations: column {name[:40]!r} is not modelled as a part of a time")
+            continue
         transform = relations.targets.get(name)
         if transform is None:
             require(dtype == relations.dtypes[name], MODEL_JSON, f"relations: column {name[:40]!r} has two types")
@@ -137,6 +145,9 @@ def _describe_step(step: Transform) -> dict[str, Any]:
                 "expression": "",
                 "details": {"form": form, "grid": grid},
             }
+        case Timed(target, weekday, zone, form, days):
+            details = {"weekday": weekday, "zone": zone, "form": form, "days": list(days or ())}
+            return {"kind": "parts", "target": target.to_dict(), "expression": "", "details": details}
         case Decimals(target, shares):
             listed = [[digits, share] for digits, share in shares]
             return {"kind": "decimals", "target": target.to_dict(), "expression": "", "details": {"shares": listed}}
@@ -163,8 +174,8 @@ def _parse_step(data: Any, dtypes: dict[str, pl.DataType]) -> Transform:
     target = _parse_target(fields["target"], dtypes)
     where = f"relations: column {target.name[:40]!r}"
     details = parse_fields(fields["details"], _DETAILS[fields["kind"]], MODEL_JSON, where)
-    if fields["kind"] in ("grid", "decimals", "dates"):
-        return _parse_grid(fields["kind"], target, details, where)
+    if fields["kind"] in ("grid", "decimals", "dates", "parts"):
+        return _parse_grid(fields["kind"], target, details, where, dtypes)
     node = _parse_node(fields["expression"], target, dtypes, where)
     if fields["kind"] == "computed":
         return Computed(target, node)
@@ -199,7 +210,9 @@ def _parse_step(data: Any, dtypes: dict[str, pl.DataType]) -> Transform:
     return Gap(target, node, details["sign"], details["least"], *gap_fields)
 
 
-def _parse_grid(kind: str, target: Target, details: dict[str, Any], where: str) -> Transform:
+def _parse_grid(
+    kind: str, target: Target, details: dict[str, Any], where: str, dtypes: dict[str, pl.DataType]
+) -> Transform:
     if kind == "decimals":
         shares = details["shares"]
         is_valid = target.is_float and all(
@@ -213,6 +226,17 @@ def _parse_grid(kind: str, target: Target, details: dict[str, Any], where: str) 
         is_valid = target.is_text and details["form"] in FORMS and details["grid"] in ("", *CALENDAR)
         require(is_valid, MODEL_JSON, f"{where}: dates in an unknown form")
         return Dated(target, details["form"], details["grid"])
+    if kind == "parts":
+        is_valid = (target.is_text and details["form"] in FORMS and has_clock(details["form"])) or (
+            not details["form"] and isinstance(target.dtype, pl.Date | pl.Datetime)
+        )
+        is_valid = is_valid and (not details["zone"] or is_zone(details["zone"]))
+        is_valid = is_valid and len(details["days"]) == (2 if details["form"] else 0)
+        is_valid = is_valid and all(type(day) is int and abs(day) < MOST_DAYS for day in details["days"])
+        require(is_valid, MODEL_JSON, f"{where}: parts that its type does not have")
+        timed = Timed(target, details["weekday"], details["zone"], details["form"], tuple(details["days"]) or None)
+        require(not set(timed.names) & set(dtypes), MODEL_JSON, f"{where}: parts with the name of a column")
+        return timed
     is_calendar = details["grid"] in CALENDAR
     is_valid = details["grid"] in GRIDS and _finite(details["step"]) and details["step"] > 0
     is_valid = is_valid and (

@@ -18,6 +18,7 @@ import arf_dask
 from arf_dask.data.files import Reading
 from arf_dask.data.opening import open_parts
 from arf_dask.options import Options
+from arf_dask.release.fitting import Safeguards
 from arf_dask.runtime.cluster import runner_for
 from arf_dask.runtime.progress import progress_for
 from arf_dask.training.stages import train_forest
@@ -98,7 +99,8 @@ def fit_without_gates(data: pl.DataFrame, seed: int, options: Mapping[str, Any])
         runner_for(None) as runner,
         open_parts(data, runner, Reading(None, None)) as parts,
     ):
-        trained = train_forest(parts, read, seed, runner, report, lambda schema: replace(schema, gates=()))
+        ungated = Safeguards(lambda rows, relations: rows, lambda schema, rows: replace(schema, gates=()))
+        trained = train_forest(parts, read, seed, runner, report, ungated)
     return arf_dask.forde(trained.forest, data, progress=False)
 
 

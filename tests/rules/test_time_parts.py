@@ -1,0 +1,224 @@
+"""Timestamps with a pattern of hours or weekdays are modelled by week, weekday and time of day."""
+
+from __future__ import annotations
+
+import json
+from datetime import date, datetime, timedelta
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+from zoneinfo import ZoneInfo
+
+import numpy as np
+import polars as pl
+import pytest
+from polars.testing import assert_frame_equal, assert_series_equal
+
+import arf_dask
+from arf_dask.errors import ImpossibleConditionError, ModelFormatError, OptionError
+from arf_dask.rules.targets import Target
+from arf_dask.rules.time_parts import Timed, find_parts
+
+BERLIN = ZoneInfo("Europe/Berlin")
+
+
+def shop(n: int = 3_000, seed: int = 0) -> pl.DataFrame:
+    """Orders of half a year, none on Sundays; those in stores from 9 to 17 o'clock, those online from 16 to 23."""
+    random = np.random.default_rng(seed)
+    weeks, weekdays = random.integers(0, 26, n), random.choice(6, n, p=[0.3, 0.1, 0.1, 0.1, 0.1, 0.3])
+    store = random.random(n) < 0.5
+    minutes = np.where(store, random.integers(9 * 60, 17 * 60, n), random.integers(16 * 60, 23 * 60, n))
+    day = np.datetime64("2024-01-01") + weeks * 7 + weekdays  # a Monday
+    return pl.DataFrame(
+        {
+            "at": day.astype("datetime64[us]") + minutes.astype("timedelta64[m]"),
+            "store": store,
+            "amount": random.normal(size=n).round(2),
+        }
+    )
+
+
+@pytest.fixture(scope="module")
+def model() -> arf_dask.Model:
+    return arf_dask.fit(shop(), trees=5, seed=1)
+
+
+def target(dtype: pl.DataType) -> Target:
+    return Target("at", dtype, None)
+
+
+def test_the_parts_of_an_instant_by_hand() -> None:
+    timed = Timed(target(pl.Datetime("us")), weekday=True)
+    parts = timed.split(pl.Series([datetime(2024, 5, 16, 14, 30), None]))  # a Thursday
+    assert {name: part.to_list() for name, part in parts.items()} == {
+        "at (week)": [date(2024, 5, 13), None],
+        "at (weekday)": [3, None],
+        "at (time of day)": [timedelta(hours=14, minutes=30), None],
+    }
+    assert {name: part.dtype for name, part in parts.items()} == timed.dtypes
+
+
+def test_the_time_of_day_is_counted_from_local_midnight() -> None:
+    dtype = pl.Datetime("us", "Europe/Berlin")
+    timed = Timed(target(dtype))
+    # On 31 March clocks jump from 2 to 3 o'clock; on 27 October the hour from 2 to 3 is there twice.
+    values = [
+        datetime(2024, 3, 31, 3, 30, tzinfo=BERLIN),
+        datetime(2024, 10, 27, 2, 30, tzinfo=BERLIN, fold=0),
+        datetime(2024, 10, 27, 2, 30, tzinfo=BERLIN, fold=1),
+    ]
+    series = pl.Series("at", values, dtype=dtype)
+    parts = timed.split(series)
+    assert parts["at (day)"].to_list() == [date(2024, 3, 31), date(2024, 10, 27), date(2024, 10, 27)]
+    assert parts["at (time of day)"].dt.total_minutes().to_list() == [150, 150, 210]
+    assert_series_equal(timed.join(list(parts.values())), series)
+
+
+@pytest.mark.parametrize("unit", ["ms", "us", "ns"])
+@pytest.mark.parametrize("zone", [None, "America/New_York", "America/Sao_Paulo", "Asia/Kathmandu"])
+@pytest.mark.parametrize("weekday", [False, True])
+def test_parts_give_every_instant_back(unit: Any, zone: str | None, weekday: bool) -> None:
+    ticks = np.random.default_rng(3).integers(0, 1_700_000_000_000, 5_000)
+    series = pl.Series("at", ticks).cast(pl.Datetime("ms")).cast(pl.Datetime(unit))
+    series = series.dt.replace_time_zone("UTC").dt.convert_time_zone(zone) if zone else series
+    timed = Timed(target(series.dtype), weekday)
+    assert not timed.off_grid(series).any()
+    assert_series_equal(timed.join(list(timed.split(series).values())), series)
+
+
+def test_texts_are_read_on_the_clock_of_a_zone() -> None:
+    timed = Timed(target(pl.String()), zone="America/New_York", form="%Y-%m-%dT%H:%M:%SZ", days=(0, 99_999))
+    parts = timed.split(pl.Series(["2013-07-01T03:00:00Z"]))  # 23 o'clock on the day before
+    assert [part[0] for part in parts.values()] == [date(2013, 6, 30), timedelta(hours=23)]
+    assert timed.join(list(parts.values())).to_list() == ["2013-07-01T03:00:00Z"]
+
+
+def test_a_time_that_a_day_does_not_have_is_null() -> None:
+    timed = Timed(target(pl.Datetime("us", "Europe/Berlin")))
+    parts = [pl.Series([date(2024, 5, 1)]), pl.Series([timedelta(hours=24, minutes=30)])]
+    assert timed.join(parts).to_list() == [None]
+
+
+def test_even_hours_and_weekdays_are_no_pattern() -> None:
+    ticks = np.random.default_rng(0).integers(0, 365 * 86_400, 1_500)
+    series = pl.Series("at", ticks * 1_000_000).cast(pl.Datetime("us"))
+    assert find_parts(series, target(series.dtype)) is None
+    assert find_parts(series.cast(pl.Date), target(pl.Date())) is None
+
+
+def test_a_few_days_are_left_on_their_number_line() -> None:
+    series = pl.Series([datetime(2024, 1, 1 + i % 5, 9 + i % 8, i % 60) for i in range(1_000)])
+    assert find_parts(series, target(series.dtype)) is None
+
+
+def test_dates_of_working_days_and_few_sundays_have_a_pattern() -> None:
+    days = np.random.default_rng(0).choice(np.arange(7 * 52), 1_500, p=np.tile([6, 6, 6, 6, 6, 2, 1], 52) / (33 * 52))
+    series = pl.Series(np.datetime64("2024-01-01") + days)
+    assert find_parts(series, target(pl.Date())) == Timed(target(pl.Date()), weekday=True)
+
+
+def test_hours_and_weekdays_come_out_as_they_are(model: arf_dask.Model) -> None:
+    rows = model.sample(20_000, seed=2)
+    assert rows.schema == shop(10).schema
+    assert (rows["at"].dt.weekday() < 7).all()
+    assert (rows["at"].dt.weekday() == 1).mean() == pytest.approx(0.3, abs=0.03)
+    hours = rows["at"].dt.hour()
+    assert hours.is_between(9, 22).all()
+    by_night = hours.filter(rows["store"]) >= 18
+    assert by_night.mean() < 0.02
+    assert rows["at"].is_between(shop()["at"].min(), shop()["at"].max()).all()
+    assert model.rules == []
+
+
+@pytest.mark.parametrize(
+    "known",
+    [
+        datetime(2024, 2, 5, 10, 15),
+        (datetime(2024, 2, 5, 10), datetime(2024, 2, 5, 12)),
+        (datetime(2024, 2, 5, 20), datetime(2024, 2, 8, 11)),
+        (datetime(2024, 5, 1), None),
+        arf_dask.Interval(datetime(2024, 2, 6), datetime(2024, 2, 7), closed="left"),
+        [datetime(2024, 2, 5, 10, 15), datetime(2024, 3, 5, 20, 15)],
+    ],
+)
+def test_conditions_on_timestamps_are_met(model: arf_dask.Model, known: Any) -> None:
+    rows = model.sample(200, given={"at": known}, seed=3)
+    assert rows.height == 200
+    times = rows["at"]
+    if isinstance(known, list):
+        assert times.is_in(known).all()
+    elif isinstance(known, arf_dask.Interval):
+        assert times.is_between(known.low, known.high, closed="left").all()
+    elif isinstance(known, tuple):
+        assert times.is_between(known[0], known[1] or datetime(2100, 1, 1)).all()
+    else:
+        assert (times == known).all()
+
+
+def test_impossible_and_wrong_conditions_are_named(model: arf_dask.Model) -> None:
+    with pytest.raises(ImpossibleConditionError):
+        model.sample(5, given={"at": None})
+    with pytest.raises(OptionError, match="Give a value of its type"):
+        model.sample(5, given={"at": "yesterday"})
+
+
+def test_frames_of_conditions_and_nulls_to_fill(model: arf_dask.Model) -> None:
+    known = shop(20, seed=5).select("at").with_columns(at=pl.when(pl.int_range(20) < 10).then("at"))
+    rows = model.sample(3, given=known, seed=1)
+    assert rows.height == 60
+    assert_series_equal(rows["at"][:30], known["at"][:10].gather(np.repeat(np.arange(10), 3)))
+    holes = shop(50, seed=6).with_columns(at=pl.when(pl.int_range(50) % 2 == 0).then("at"))
+    filled = model.impute(holes, draws=1, seed=0)[0]
+    assert filled["at"].null_count() == 0
+    assert (filled["at"].dt.weekday() < 7).all()
+    assert_frame_equal(filled.gather_every(2), holes.gather_every(2))
+
+
+def test_densities_and_probabilities_speak_of_the_same_distribution(model: arf_dask.Model) -> None:
+    assert np.isfinite(model.log_density(shop(500)).to_numpy()).all()
+    edges = [None, datetime(2024, 3, 1), datetime(2024, 5, 1), None]
+    events = [arf_dask.Interval(low, high, closed="left") for low, high in pairwise(edges)]
+    shares = [model.probability({"at": event}) for event in events]
+    assert sum(shares) == pytest.approx(1.0)
+    real = shop()["at"]
+    assert shares[0] == pytest.approx((real < edges[1]).mean(), abs=0.03)
+    # p(at) p(amount | at) = p(at, amount)
+    rows = shop(50, seed=9)
+    joint = model.log_density(rows.select("at", "amount")).to_numpy()
+    alone = model.log_density(rows.select("at")).to_numpy()
+    conditional = model.log_density(rows.select("amount"), given=rows.select("at")).to_numpy()
+    np.testing.assert_allclose(joint, alone + conditional, rtol=1e-9)
+
+
+def test_a_saved_model_draws_the_same_rows(model: arf_dask.Model, tmp_path: Path) -> None:
+    model.save(tmp_path / "m")
+    assert_frame_equal(arf_dask.load(tmp_path / "m").sample(500, seed=4), model.sample(500, seed=4))
+
+
+@pytest.mark.parametrize("change", [{"zone": "Nowhere"}, {"form": "%H"}, {"days": [1, 2]}])
+def test_damaged_parts_are_refused(model: arf_dask.Model, change: dict[str, Any]) -> None:
+    from arf_dask.storage.rule_fields import describe_relations, parse_relations
+
+    data = json.loads(json.dumps(describe_relations(model._tables.relations)))
+    assert parse_relations(data) == model._tables.relations
+    data["transforms"][0]["details"].update(change)
+    with pytest.raises(ModelFormatError):
+        parse_relations(data)
+
+
+def test_a_column_with_the_name_of_a_part_prevents_the_split() -> None:
+    data = shop().rename({"amount": "at (weekday)"})
+    rows = arf_dask.fit(data, trees=3, max_rounds=0, seed=1).sample(100, seed=1)
+    assert rows.schema == data.schema
+
+
+def test_nulls_keep_their_share() -> None:
+    data = shop().with_columns(at=pl.when(pl.int_range(pl.len()) % 5 > 0).then("at"))
+    rows = arf_dask.fit(data, trees=5, seed=1).sample(5_000, seed=1)
+    assert rows["at"].is_null().mean() == pytest.approx(0.2, abs=0.03)
+
+
+def test_the_model_is_the_same_from_a_lazy_frame() -> None:
+    data = shop(1_000)
+    rows = [arf_dask.fit(given, trees=3, max_rounds=0, seed=1).sample(100, seed=1) for given in (data, data.lazy())]
+    assert_frame_equal(*rows)
