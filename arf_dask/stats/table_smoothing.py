@@ -97,7 +97,7 @@ class _Regression(NamedTuple):
         """Return the change of effects that maximises the quadratic approximation of the log-likelihood."""
         curvature = (self.design * means[:, None]).T @ self.design
         curvature[np.diag_indices_from(curvature)] += RIDGE
-        return np.linalg.solve(curvature, self.design.T @ (self.counts - means))
+        return np.asarray(np.linalg.solve(curvature, self.design.T @ (self.counts - means)), dtype=np.float64)
 
 
 def _scores(marginal: Floats) -> Floats:
