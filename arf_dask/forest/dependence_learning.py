@@ -4,7 +4,7 @@ O(a, b) is the number of training rows in bins a and b of two variables; E(a, b)
 were independent inside leaves: the sum over leaves of n(a) n(b) / n, averaged over trees. O log(O / E) / n is the
 mutual information that independent leaves miss, and its maximum spanning tree is the dependency tree. The ratios
 are fitted so that the model, with the marginals of every leaf unchanged, reproduces the pair frequencies of the data on
-every edge.
+every edge, smoothed as far as the data allow (stats/table_smoothing.py).
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from arf_dask.runtime.tasks import Threads
 from arf_dask.schema.columns import Schema
 from arf_dask.stats.ratio_scaling import scale_ratios
 from arf_dask.stats.spanning_tree import Link, spanning_forest
+from arf_dask.stats.table_smoothing import smooth_counts
 from arf_dask.typing import Codes, Counts, Floats, Ints
 
 SMOOTHING = 1.0  # rows added to the observed and expected count of every pair of bins
@@ -138,15 +139,16 @@ def _fit_edge(shared: tuple[dict[int, Floats], Floats, int], item: tuple[Link, C
     (masses, weights, n_rows), (link, observed) = shared, item
     parent_masses, child_masses = masses[link.parent], masses[link.child]
     expected_counts = (parent_masses * weights[:, None]).T @ child_masses
-    ratios = (observed + SMOOTHING) / (expected_counts + SMOOTHING)
-    information = float((observed * np.log(ratios)).sum() / n_rows)
-    factors = None
+    observed_gain = np.log((observed + SMOOTHING) / (expected_counts + SMOOTHING))
+    information = float((observed * observed_gain).sum() / n_rows)
+    target_counts = smooth_counts(observed.astype(np.float64), expected_counts) + SMOOTHING
+    ratios, factors = target_counts / (expected_counts + SMOOTHING), None
     for _ in range(FITTING_ROUNDS):
         factors = scale_ratios(ratios, parent_masses, child_masses, tolerance=FITTING_TOLERANCE, start=factors)
         modelled_counts = ratios * (
             (parent_masses * factors.rows * weights[:, None]).T @ (child_masses * factors.columns)
         )
-        ratios = ratios * ((observed + SMOOTHING) / (modelled_counts + SMOOTHING)) ** FITTING_STEP
+        ratios = ratios * (target_counts / (modelled_counts + SMOOTHING)) ** FITTING_STEP
     return Edge(link.parent, link.child, max(information, 0.0), observed, np.clip(ratios, 1 / MOST_RATIO, MOST_RATIO))
 
 

@@ -21,7 +21,7 @@ from arf_dask.stats.moment_matching import match_moments
 from arf_dask.stats.truncated_normal import cdf
 from arf_dask.typing import Flags, Floats
 
-MISFIT = 0.03  # accepted distance between the two distribution functions, in addition to the sampling error
+MISFIT = 0.01  # accepted distance between the two distribution functions, in addition to the sampling error
 SAMPLING = 1.4  # sampling error, times the square root of the number of rows
 MOST_SEGMENTS = 16
 LEAST_ROWS = 100  # minimum rows of a piece that is cut

@@ -11,12 +11,13 @@ import arf_dask
 from arf_dask.data.parts import FramePart, PartGroup
 from arf_dask.forest.dependence import Dependence, Edge, is_forest
 from arf_dask.forest.dependence_bins import code_bins, member_bins
-from arf_dask.forest.dependence_learning import MOST_RATIO, _fit_edge, screen_pairs
+from arf_dask.forest.dependence_learning import MOST_RATIO, Structure, _fit_edge, count_meetings, screen_pairs
 from arf_dask.forest.leaf_fitting import fit_leaves
 from arf_dask.forest.leaf_sums import SumContext, merge_sums, sum_parts
 from arf_dask.forest.routing import routing_table
 from arf_dask.inference.tree_batches import tree_batch
 from arf_dask.schema.columns import Variable
+from arf_dask.schema.encoding import encode_codes
 from arf_dask.stats.log_sums import run_starts
 from arf_dask.stats.spanning_tree import Link
 
@@ -136,8 +137,10 @@ def test_hops_lead_away_from_any_root() -> None:
 # Ratios.
 
 
-def test_pairs_on_an_edge_come_as_often_as_in_the_data() -> None:
-    tables = arf_dask.fit(chain(4_000), trees=3, min_leaf=200, seed=1)._tables
+def test_pairs_on_an_edge_come_as_often_as_in_fresh_rows_with_less_noise_than_in_the_data() -> None:
+    tables = arf_dask.fit(chain(4_000), trees=3, min_leaf=200, support="open", seed=1)._tables
+    structure = Structure(tables.dependence.bins, [Link(e.parent, e.child, 1.0) for e in tables.dependence.edges])
+    fresh = count_meetings(encode_codes(chain(100_000, seed=1), tables.schema), structure)
     for number, edge in enumerate(tables.dependence.edges):
         modelled = np.zeros(edge.observed.shape)
         for index in range(tables.n_batches):
@@ -145,10 +148,14 @@ def test_pairs_on_an_edge_come_as_often_as_in_the_data() -> None:
             local = batch.dependence
             rows = local.masses(edge.parent) * local.factor(number, edge.parent) * batch.leaves.rows[:, None]
             modelled += rows.T @ (local.masses(edge.child) * local.factor(number, edge.child)) * edge.ratios
-        shares = modelled / modelled.sum(), edge.observed / edge.observed.sum()
-        assert np.abs(shares[0] - shares[1]).sum() / 2 < 0.04
-        product = np.outer(shares[1].sum(axis=1), shares[1].sum(axis=0))
-        assert np.abs(product - shares[1]).sum() / 2 > 0.2
+        shares = [table / table.sum() for table in (fresh[number], modelled, edge.observed)]
+        product = np.outer(shares[0].sum(axis=1), shares[0].sum(axis=0))
+        model_error, data_error, product_error = (
+            np.abs(table - shares[0]).sum() / 2 for table in (*shares[1:], product)
+        )
+        assert model_error < 0.06
+        assert model_error < 0.8 * data_error
+        assert product_error > 0.2
 
 
 def test_two_parts_give_the_tree_of_the_whole() -> None:
