@@ -22,10 +22,10 @@ from arf_dask.rules.expressions import (
 from arf_dask.rules.finding import Findings
 from arf_dask.rules.grids import Dated, Decimals, Grid, Indexed, find_grid, with_zones
 from arf_dask.rules.hour_search import hourless
+from arf_dask.rules.order_gaps import is_modelled_by_gap, is_tie
 from arf_dask.rules.order_search import COPY_SHARE
 from arf_dask.rules.relations import Relations, Rule
 from arf_dask.rules.scoring import LEAST_SHARE, NEARLY_ALL, Scored, describe_formula
-from arf_dask.rules.spikes import is_tie, keeps_spikes
 from arf_dask.rules.targets import Target
 from arf_dask.rules.time_parts import Timed
 from arf_dask.rules.transforms import Computed, Gap, Stated, Transform, in_order, inputs_of, text_sentinel
@@ -266,7 +266,7 @@ def _take_orders(
             targets[high].unit if all(rule.text.split()[1] == "<" for rule in rules[-len(direct_lowers) :]) else 0
         )
         gap = Gap(targets[high], base, 1, least_gap)
-        if keeps_spikes(gap, sample):
+        if is_modelled_by_gap(gap, sample):
             transforms[high] = gap
 
 

@@ -94,12 +94,11 @@ def find_rules(sample: pl.DataFrame, skip: Collection[str], rng: np.random.Gener
         for pair in (*_orders(frame, targets, numbers, rng), *search_text_orders(frame, rng))
         if not (decided_names | hour_names) & set(pair) or _is_partial_copy(pair, formulas)
     ]
-    taken_names = {*decided_names, *(high for _, high in orders if not targets[high].is_text)}
     clock_names = set(clock_columns(frame))
     grids = [
         find_grid(frame.get_column(name), targets[name], name in clock_names)
         for name in names
-        if name not in taken_names
+        if name not in decided_names
     ]
     return Findings(formulas, orders, search_differences(frame), [grid for grid in grids if grid is not None], hours)
 

@@ -12,6 +12,7 @@ from click.testing import CliRunner
 
 import arf_dask
 from arf_dask.cli.main import cli
+from arf_dask.rules.transforms import Gap
 
 DAY = dt.date(2020, 1, 1)
 
@@ -269,6 +270,21 @@ def test_the_upper_column_of_an_order_keeps_its_multiples() -> None:
     rows = model.sample(1_000, seed=2)
     assert (rows["stop"] % 0.25 == 0).all()
     assert (rows["start"] < rows["stop"]).all()
+
+
+@pytest.mark.parametrize(("largest_share", "is_gap"), [(0.75, False), (1.0, True)])
+def test_only_orders_that_rows_would_break_are_modelled_by_their_gap(largest_share: float, is_gap: bool) -> None:
+    rng = np.random.default_rng(0)
+    high = rng.lognormal(3, 1, 1_500)
+    table = pl.DataFrame(
+        {"low": (high * rng.uniform(0.1, largest_share, 1_500)).round(3), "high": high.round(3) + 0.001}
+    )
+    model = arf_dask.fit(table, trees=5, max_rounds=1, seed=1)
+    assert [rule.columns for rule in model.rules if rule.kind == "order"] == [("low", "high")]
+    assert isinstance(model._tables.relations.targets.get("high"), Gap) == is_gap
+    rows = model.sample(5_000, seed=2)
+    assert (rows["low"] <= rows["high"]).all()
+    assert model.sample(50, given={"high": (None, 10)}, seed=3)["high"].max() <= 10
 
 
 def test_a_table_of_very_many_columns_says_that_rules_are_not_looked_for(caplog: pytest.LogCaptureFixture) -> None:
