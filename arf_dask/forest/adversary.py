@@ -28,7 +28,7 @@ from arf_dask.typing import Codes, Counts, Ints
 logger = logging.getLogger(__name__)
 
 FIRST_TREES = 5  # minimum number of trees of a round to grow before its accuracy is checked
-CLEAR_FAILURE = 0.02  # stop a round early if its accuracy is this far below the accuracy that ends the loop
+CLEAR_FAILURE = 0.005  # stop a round early if its accuracy is this far below the accuracy that ends the loop
 LEAST_GAIN = 0.01  # minimum decrease of accuracy in a round for training to continue
 
 
