@@ -77,12 +77,13 @@ def is_tilted(batch: TreeBatch, index: int, ranges: VariableRanges) -> bool:
     return bool(dependence.edges) and any(hop.far in ranges for hop in dependence.outwards(index))
 
 
-def tilted_shares(batch: TreeBatch, index: int, ranges: VariableRanges) -> tuple[StateRanges, Floats]:
-    """Return ranges of one variable and their probabilities (leaf, range) given the whole condition."""
+def tilted_shares(spread: BinSpread, index: int) -> tuple[StateRanges, Floats]:
+    """Return ranges of one variable and their probabilities (leaf, range) given the whole condition of `spread`."""
+    batch, ranges = spread.batch, spread.narrowed
     evidence = condition_evidence(batch.dependence.dependence, ranges)
     view, leaf = batch.variables[index], np.arange(batch.n_leaves)
     binned_ranges = view.cut_at_bins(ranges.get(index))
-    bin_factors = inward(batch.dependence, evidence, BinSpread(batch, None, ranges), np.zeros_like(leaf), leaf, index)
+    bin_factors = inward(batch.dependence, evidence, spread, np.zeros_like(leaf), leaf, index)
     return binned_ranges.ranges, normalised(
         range_shares(view, binned_ranges.ranges) * bin_factors[:, binned_ranges.bin]
     )

@@ -192,15 +192,17 @@ def _batch_posteriors(
     batch = tree_batch(tables, number)
     leaf_logs = batch_leaf_weights(batch, ranges)
     leaf_shares = np.exp(leaf_logs - total) if np.isfinite(total) else np.zeros(len(leaf_logs))
-    return {index: _weighted_posterior(batch, index, ranges, leaf_shares) for index in wanted}
+    spread = BinSpread(batch, None, ranges)
+    return {index: _weighted_posterior(spread, index, leaf_shares) for index in wanted}
 
 
-def _weighted_posterior(batch: TreeBatch, index: int, condition: VariableRanges, weights: Floats) -> Posterior:
-    """Return the posterior of a variable over the leaves of a batch, given the leaf weights."""
+def _weighted_posterior(spread: BinSpread, index: int, weights: Floats) -> Posterior:
+    """Return the posterior of a variable over the leaves of a batch, given leaf weights and the condition."""
+    batch, condition = spread.batch, spread.narrowed
     view = batch.variables[index]
     variable = view.variable
     if is_tilted(batch, index, condition):
-        ranges, range_probabilities = tilted_shares(batch, index, condition)
+        ranges, range_probabilities = tilted_shares(spread, index)
     elif index in condition:
         ranges = condition[index]
         range_probabilities = range_shares(view, ranges)

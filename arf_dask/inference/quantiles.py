@@ -11,7 +11,7 @@ import polars as pl
 from arf_dask.data.frames import is_frame
 from arf_dask.errors import OptionError
 from arf_dask.forest.tables import ColumnTables, LeafTables
-from arf_dask.inference.bin_knowledge import is_tilted, tilted_shares
+from arf_dask.inference.bin_knowledge import BinSpread, is_tilted, tilted_shares
 from arf_dask.inference.conditions import Conjunction, Span, is_choices, parse
 from arf_dask.inference.density import conditions_of, impossible
 from arf_dask.inference.expectations import checked_columns
@@ -180,7 +180,7 @@ def _batch_mixture(shared: tuple[LeafTables, VariableRanges, ColumnTables, float
     batch, index = tree_batch(tables, number), of_column.table.index
     view, variable = batch.variables[index], of_column.table.variable
     if is_tilted(batch, index, narrowed):
-        ranges, range_probabilities = tilted_shares(batch, index, narrowed)
+        ranges, range_probabilities = tilted_shares(BinSpread(batch, None, narrowed), index)
         range_weights = np.exp(batch_leaf_weights(batch, narrowed) - total)[:, None] * range_probabilities
     else:
         ranges = narrowed.get(index, all_ranges(variable))
