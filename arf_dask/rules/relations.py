@@ -11,7 +11,7 @@ import polars as pl
 from arf_dask.rules.evaluation import Flags, satisfied
 from arf_dask.rules.expressions import Comparison
 from arf_dask.rules.grammar import parse_rule
-from arf_dask.rules.grids import Dated, Indexed
+from arf_dask.rules.grids import Dated, Decimals, Indexed
 from arf_dask.rules.hourless import Hourless
 from arf_dask.rules.time_parts import Timed
 from arf_dask.rules.transforms import ClockGap, Computed, Transform, inputs_of
@@ -93,6 +93,11 @@ class Relations:
     def together(self) -> list[tuple[str, ...]]:
         """Columns that are declared to be modelled together, one tuple per rule."""
         return [rule.columns for rule in self.rules if rule.kind == "together"]
+
+    @property
+    def separate(self) -> list[str]:
+        """Columns that cannot be modelled together with others: rounding changes their values after drawing."""
+        return [name for name, transform in self.targets.items() if isinstance(transform, Decimals)]
 
     def modelled_names(self, columns: Iterable[str] | None = None) -> list[str]:
         """Return the names of the modelled columns that take the place of the user's columns, all or a selection."""

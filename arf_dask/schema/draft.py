@@ -6,7 +6,7 @@ is a function of a number line, is checked against all rows, part by part.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -59,12 +59,16 @@ class DraftCheck(NamedTuple):
 
 
 def draft_schema(
-    frame: pl.DataFrame, profiles: list[Profile], bundles: Bundles = "auto", together: Sequence[Sequence[str]] = ()
+    frame: pl.DataFrame,
+    profiles: list[Profile],
+    bundles: Bundles = "auto",
+    together: Sequence[Sequence[str]] = (),
+    separate: Collection[str] = (),
 ) -> SchemaDraft:
     """Draft a schema from the profiles of all rows and a sample of the rows (or all of them)."""
     modelled_ids = [i for i, p in enumerate(profiles) if p.kind in ("categorical", "numeric")]
     atom_flags = {i: _atoms(profiles[i]) for i in modelled_ids if profiles[i].kind == "numeric"}
-    groups, step_functions = _find_groups(frame, profiles, atom_flags, bundles, together)
+    groups, step_functions = _find_groups(frame, profiles, atom_flags, bundles, together, separate)
     for column_id in [*(i for group in groups for i in group), *(step.target for step in step_functions)]:
         if column_id in atom_flags:
             atom_flags[column_id] = np.ones(len(profiles[column_id].numbers.values), dtype=bool)
@@ -121,6 +125,7 @@ def _find_groups(
     atoms: dict[int, Flags],
     bundles: Bundles,
     together: Sequence[Sequence[str]] = (),
+    separate: Collection[str] = (),
 ) -> tuple[list[list[int]], list[Step]]:
     declared_groups = _declared_groups(profiles, together)
     if bundles is False:
@@ -129,6 +134,7 @@ def _find_groups(
         assert not isinstance(bundles, str | bool)
         return [*declared_groups, *_declared_groups(profiles, bundles)], []
     grouped_ids = {i for group in declared_groups for i in group}
+    grouped_ids |= {i for i, profile in enumerate(profiles) if profile.name in separate}
     max_values = min(MOST_COMBINATIONS, frame.height // 2) if frame.height >= LEAST_ROWS else frame.height
     discrete_columns = {
         i: _ids(frame[p.name], p)

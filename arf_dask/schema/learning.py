@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import reduce
 from typing import NamedTuple
 
@@ -55,6 +55,7 @@ def infer_schema(
     keys: Sequence[str],
     bundles: Bundles = "auto",
     together: Sequence[Sequence[str]] = (),
+    separate: Collection[str] = (),
 ) -> Schema:
     """Learn the schema of a frame in memory, as a table of one part with all rows kept.
 
@@ -64,8 +65,9 @@ def infer_schema(
         keys: Columns declared as identifiers.
         bundles: Columns modelled as one: "auto" finds them, False has none, a list of lists of names declares them.
         together: Further groups of columns to model as one, declared by rules.
+        separate: Columns that join no bundle unless declared, because their values are changed after drawing.
     """
-    schema_options = {"kinds": kinds, "keys": keys, "bundles": bundles, "together": together}
+    schema_options = {"kinds": kinds, "keys": keys, "bundles": bundles, "together": together, "separate": separate}
     return learn_schema(one_part(frame), None, **schema_options, runner=Threads(1), report=Progress()).schema  # type: ignore[arg-type]
 
 
@@ -77,6 +79,7 @@ def learn_schema(
     keys: Sequence[str],
     bundles: Bundles,
     together: Sequence[Sequence[str]] = (),
+    separate: Collection[str] = (),
     runner: Runner,
     report: Progress,
 ) -> LearnedSchema:
@@ -92,13 +95,14 @@ def learn_schema(
         keys: Columns declared as identifiers.
         bundles: Columns modelled as one: "auto" finds them, False has none, a list of lists of names declares them.
         together: Further groups of columns to model as one, declared by rules.
+        separate: Columns that join no bundle unless declared, because their values are changed after drawing.
         runner: Runs the tasks.
         report: Receives progress updates.
     """
     declared_groups = [*together, *([] if isinstance(bundles, str | bool) else bundles)]
     declared_members = list(dict.fromkeys(name for group in declared_groups for name in group))
     profiles, sample = profile_parts(parts, kept_rows, kinds, keys, declared_members, runner, report)
-    draft = draft_schema(sample, profiles, bundles, together)
+    draft = draft_schema(sample, profiles, bundles, together, separate)
     if kept_rows is None or not columns_to_check(draft):
         draft_check = check_draft(draft, sample)
     else:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import polars as pl
@@ -100,14 +100,13 @@ def _learn_schema(
     report: Progress,
 ) -> tuple[Schema, pl.DataFrame]:
     """Return the schema of all rows, and the rows used for growing trees."""
-    kinds, keys, bundles, together = options.columns, options.keys, options.bundles, relations.together
+    found_with: dict[str, Any] = {"kinds": options.columns, "keys": options.keys, "bundles": options.bundles}
+    found_with |= {"together": relations.together, "separate": relations.separate}
     if rows is not None:
-        return learn_schema(
-            parts, rows, kinds=kinds, keys=keys, bundles=bundles, together=together, runner=runner, report=report
-        )
+        return learn_schema(parts, rows, **found_with, runner=runner, report=report)
     frame = parts.frame(runner)
     report.stage("columns", frame.width)
-    schema = infer_schema(frame, kinds=kinds, keys=keys, bundles=bundles, together=together)
+    schema = infer_schema(frame, **found_with)
     report.advance(frame.width, bundles=len(schema.bundles), keys=len(schema.keys))
     return schema, frame
 

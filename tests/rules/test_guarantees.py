@@ -357,3 +357,16 @@ def test_a_declared_order_leaves_declared_groups_together() -> None:
     rows = model.sample(500, seed=2)
     assert model.check(rows)["broken"].sum() == 0
     assert rows.join(data.unique(), on=["size", "grade"], how="anti").height == 0
+
+
+def test_columns_of_mixed_decimals_join_no_bundle_whose_combinations_rounding_would_break() -> None:
+    rng = np.random.default_rng(0)
+    known = rng.random(420) < 0.75
+    decimals = rng.choice([0, 1, 2], 240, p=[0.36, 0.26, 0.38])
+    values = [round(value, int(digits)) for value, digits in zip(rng.gamma(4, 30, 240), decimals, strict=True)]
+    measure, flag = rng.choice(values, 420), (rng.random(420) < 0.08).astype(int)
+    table = pl.DataFrame({"flag": flag, "measure": measure})
+    table = table.with_columns(pl.when(pl.Series(known)).then(pl.col("flag", "measure")))
+    model = arf_dask.fit(table, trees=3, max_rounds=1, seed=1)
+    assert any(rule.columns == ("measure",) for rule in model.rules)
+    assert model.check(model.sample(1_000, seed=2))["broken"].fill_null(0).sum() == 0
