@@ -105,7 +105,13 @@ def read_run_state(store: Store) -> RunState | None:
     if JOB not in store.names():
         return None
     try:
-        content = load_json(read_bytes(store, JOB))
+        job_bytes = read_bytes(store, JOB)
+    except OutputError as error:
+        if isinstance(error.__cause__, FileNotFoundError):
+            return None  # another run has removed it since the store was listed
+        raise
+    try:
+        content = load_json(job_bytes)
         return RunState(parse_job(content["job"]), str(content.get("run", "")), parse_parts(content.get("parts", [])))
     except (ValueError, TypeError, KeyError, RecursionError) as error:
         raise OutputError(
