@@ -15,9 +15,11 @@ import pytest
 from polars.testing import assert_frame_equal, assert_series_equal
 
 import arf_dask
+from arf_dask.data import parts
 from arf_dask.errors import ImpossibleConditionError, ModelFormatError, OptionError
 from arf_dask.rules.targets import Target
 from arf_dask.rules.time_parts import Timed, find_parts
+from arf_dask.training import stages
 
 BERLIN = ZoneInfo("Europe/Berlin")
 
@@ -222,3 +224,15 @@ def test_the_model_is_the_same_from_a_lazy_frame() -> None:
     data = shop(1_000)
     rows = [arf_dask.fit(given, trees=3, max_rounds=0, seed=1).sample(100, seed=1) for given in (data, data.lazy())]
     assert_frame_equal(*rows)
+
+
+def test_rows_in_parts_give_the_model_of_rows_in_memory(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    data = shop(2_000)
+    monkeypatch.setattr(stages, "TRAINING_ROWS", 1_500)
+    whole = arf_dask.fit(data, trees=3, max_rounds=0, seed=1)
+    monkeypatch.setattr(parts, "CELLS", 900)
+    data.write_parquet(tmp_path / "shop.parquet", row_group_size=300)
+    in_parts = arf_dask.fit(tmp_path / "shop.parquet", trees=3, max_rounds=0, seed=1)
+    assert in_parts._tables.relations == whole._tables.relations
+    assert_frame_equal(in_parts.sample(300, seed=2), whole.sample(300, seed=2))
+    assert (in_parts.sample(2_000, seed=3)["at"].dt.weekday() < 7).all()
