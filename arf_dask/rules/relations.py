@@ -77,6 +77,10 @@ class Relations:
         """Timestamps by the names of the modelled columns that take their place."""
         return {name: timed for timed in self.transforms if isinstance(timed, Timed) for name in timed.names}
 
+    def user_name(self, name: str) -> str:
+        """Return the column of the user's table that a modelled column belongs to."""
+        return self.parts[name].target.name if name in self.parts else name
+
     @property
     def affected(self) -> frozenset[str]:
         """Columns whose distribution may differ from that of the model."""
@@ -114,9 +118,9 @@ class Relations:
     def needed(self, columns: Iterable[str]) -> list[str]:
         """Return the columns of the user's table that these modelled columns are computed from."""
         needed_names: dict[str, None] = {}
-        targets, parts = self.targets, self.parts
+        targets = self.targets
         for name in columns:
-            needed_names[parts[name].target.name if name in parts else name] = None
+            needed_names[self.user_name(name)] = None
             if name in targets:
                 needed_names.update(dict.fromkeys(inputs_of(targets[name])))
         return [name for name in self.names if name in needed_names]

@@ -14,20 +14,21 @@ def together_rules(schema: Schema, relations: Relations) -> list[Rule]:
     """Return one rule per undeclared bundle: synthetic rows hold only combinations that occur in the data."""
     declared_sets = {frozenset(rule.columns) for rule in relations.rules if rule.kind == "together"}
     return [
-        Rule(" + ".join(map(write_name, names)), "together", tuple(names), 1.0, True)
+        Rule(" + ".join(map(write_name, names)), "together", user_names, 1.0, True)
         for names in schema.bundles
-        if frozenset(names) not in declared_sets
+        if frozenset(user_names := tuple(dict.fromkeys(map(relations.user_name, names)))) not in declared_sets
     ]
 
 
 def count_unseen(rule: Rule, frame: pl.DataFrame, schema: Schema, relations: Relations) -> int | None:
     """Count the rows whose combination was not in the training data; None if a column is missing or not bundled."""
-    variable_id = next((i for i, candidate in enumerate(schema.variables) if _holds(schema, candidate, rule)), None)
+    has_rule = [_holds(schema, candidate, rule, relations) for candidate in schema.variables]
+    variable_id = has_rule.index(True) if any(has_rule) else None
     if variable_id is None:
         return None
     variable = schema.variables[variable_id]
     member_names = [column.name for column in schema.member_columns(variable)]
-    rule_names = member_names if variable.is_line else list(rule.columns)
+    rule_names = [name for name in member_names if variable.is_line or relations.user_name(name) in rule.columns]
     needed_names = relations.needed(rule_names) if relations.names else rule_names
     if not all(name in frame.columns for name in needed_names):
         return None
@@ -45,8 +46,8 @@ def count_unseen(rule: Rule, frame: pl.DataFrame, schema: Schema, relations: Rel
     return row_tokens.join(known_tokens.unique(), on=row_tokens.columns, how="anti").height
 
 
-def _holds(schema: Schema, variable: Variable, rule: Rule) -> bool:
-    return {*rule.columns} <= {column.name for column in schema.member_columns(variable)}
+def _holds(schema: Schema, variable: Variable, rule: Rule, relations: Relations) -> bool:
+    return {*rule.columns} <= {relations.user_name(column.name) for column in schema.member_columns(variable)}
 
 
 def _with_dtypes(rows: pl.DataFrame, schema: Schema, relations: Relations) -> pl.DataFrame:

@@ -26,9 +26,7 @@ def user_schema(schema: Schema, relations: Relations) -> Schema:
         _column(name, next((modelled_columns[part] for part in relations.modelled_names([name])), None), relations)
         for name in relations.names
     )
-    parts = relations.parts
-    user_names = [parts[column.name].target.name if column.name in parts else column.name for column in schema.columns]
-    user_ids = [column_ids[name] for name in user_names]
+    user_ids = [column_ids[relations.user_name(column.name)] for column in schema.columns]
     variables = tuple(
         replace(v, columns=tuple(user_ids[column_id] for column_id in v.columns)) for v in schema.variables
     )

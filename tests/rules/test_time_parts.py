@@ -236,3 +236,14 @@ def test_rows_in_parts_give_the_model_of_rows_in_memory(monkeypatch: pytest.Monk
     assert in_parts._tables.relations == whole._tables.relations
     assert_frame_equal(in_parts.sample(300, seed=2), whole.sample(300, seed=2))
     assert (in_parts.sample(2_000, seed=3)["at"].dt.weekday() < 7).all()
+
+
+def test_flags_of_weekdays_and_hours_stay_right() -> None:
+    data = shop().with_columns(saturday=pl.col("at").dt.weekday() == 6, late=pl.col("at").dt.hour() >= 16)
+    model = arf_dask.fit(data, trees=3, max_rounds=1, seed=1)
+    assert {rule.columns for rule in model.rules} == {("at", "saturday"), ("at", "late")}
+    rows = model.sample(2_000, seed=2)
+    assert (rows["saturday"] == (rows["at"].dt.weekday() == 6)).all()
+    assert (rows["late"] == (rows["at"].dt.hour() >= 16)).all()
+    assert model.check(rows)["broken"].to_list() == [0, 0]
+    assert model.check(rows.with_columns(pl.col("saturday").not_()))["broken"].sum() == 2_000
