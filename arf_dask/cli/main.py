@@ -180,8 +180,8 @@ def report_command(real: str, synthetic: str, path: str | None, output: str, **o
 @cli.command("inspect", epilog=CODES)
 @click.argument("path", metavar="PATH")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout, also for errors.")
-@click.option("--debug", is_flag=True, help="Show where an error comes from.")
-def inspect_command(path: str, as_json: bool, debug: bool) -> None:
+@click.option("--debug", is_flag=True, expose_value=False, help="Show where an error comes from.")
+def inspect_command(path: str, as_json: bool) -> None:
     """Describe the model or the data set in the directory PATH.
 
     Of a model: columns, levels, ranges, rounds, leaves, size. Of a data set: rows, seed, model, columns and files.
@@ -207,8 +207,8 @@ def inspect_command(path: str, as_json: bool, debug: bool) -> None:
 @click.argument("path", metavar="M")
 @SOURCES
 @click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout, also for errors.")
-@click.option("--debug", is_flag=True, help="Show where an error comes from.")
-def check_command(path: str, sources: tuple[str, ...], as_json: bool, debug: bool) -> int:
+@click.option("--debug", is_flag=True, expose_value=False, help="Show where an error comes from.")
+def check_command(path: str, sources: tuple[str, ...], as_json: bool) -> int:
     """Count the rows of IN that break each rule of the model in the directory M.
 
     Rules that hold in a share of the training rows only, and combinations of columns that no training row has, are

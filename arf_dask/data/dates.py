@@ -41,6 +41,18 @@ def write_dates(dates: pl.Series, form: str) -> pl.Series:
     return dates.dt.to_string(form)
 
 
+def clock_in_zone(instants: pl.Series, zone: str) -> pl.Series:
+    """Return what the clocks of a time zone show, without a zone; instants without a zone are in UTC.
+
+    >>> from datetime import datetime
+    >>> clock_in_zone(pl.Series([datetime(2024, 7, 1, 12)]), "Europe/Berlin").to_list()
+    [datetime.datetime(2024, 7, 1, 14, 0)]
+    """
+    if getattr(instants.dtype, "time_zone", None) is None:
+        instants = instants.dt.replace_time_zone("UTC")
+    return instants.dt.convert_time_zone(zone).dt.replace_time_zone(None)
+
+
 def date_form(texts: pl.Series) -> str | None:
     """Return the format in which all texts are dates or datetimes, or None.
 

@@ -214,7 +214,7 @@ def _modelled(frame: pl.DataFrame, relations: Relations, tables: LeafTables) -> 
     for name in tables.schema.names:
         if name in tables.schema.keys:
             continue
-        if name in relations.parts:
+        if name in split_columns.columns:
             columns[name] = split_columns[name]
             flags[name] = np.asarray(columns[name].is_not_null().to_numpy())
             continue

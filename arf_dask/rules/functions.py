@@ -7,6 +7,8 @@ from typing import NamedTuple
 
 import polars as pl
 
+from arf_dask.data.dates import clock_in_zone
+
 NUMBERS = ("integer", "number")
 DAYS = ("date", "datetime")
 CLOCKS = ("datetime", "time")
@@ -180,9 +182,7 @@ def _read_datetime(values: pl.Series) -> pl.Series:
 def _in_zone(values: pl.Series, zone: pl.Series) -> pl.Series:
     """Return the local time in a time zone; datetimes without a time zone are interpreted as UTC."""
     timestamps = values.cast(pl.Datetime("us", getattr(values.dtype, "time_zone", None)))
-    if timestamps.dtype == pl.Datetime("us"):
-        timestamps = timestamps.dt.replace_time_zone("UTC")
-    return timestamps.dt.convert_time_zone(str(zone[0])).dt.replace_time_zone(None)
+    return clock_in_zone(timestamps, str(zone[0]))
 
 
 def _epoch(ticks: int) -> Callable[[pl.Series], pl.Series]:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import polars as pl
 
-from arf_dask.data.dates import read_dates, write_dates
+from arf_dask.data.dates import clock_in_zone, read_dates, write_dates
 from arf_dask.rules.targets import Target
 
 
@@ -60,10 +60,7 @@ class Hourless:
         timestamps = read_dates(series, self.form) if self.form else series.alias("")
         own_zone = getattr(timestamps.dtype, "time_zone", None)
         timestamps = timestamps.cast(pl.Datetime("us", own_zone))
-        if self.zone:
-            timestamps = timestamps if own_zone else timestamps.dt.replace_time_zone("UTC")
-            timestamps = timestamps.dt.convert_time_zone(self.zone)
-        return timestamps.dt.replace_time_zone(None)
+        return clock_in_zone(timestamps, self.zone) if self.zone else timestamps.dt.replace_time_zone(None)
 
     def _values(self, local_time: pl.Series) -> pl.Series:
         """Convert local times to values of the column; null for times that clocks skip."""

@@ -7,13 +7,13 @@ their distributions and their dependence on other columns.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import polars as pl
 
-from arf_dask.data.dates import read_dates, write_dates
+from arf_dask.data.dates import clock_in_zone, read_dates, write_dates
 from arf_dask.rules.targets import Target
 
 LEAST_ROWS = 200
@@ -122,7 +122,7 @@ class Timed:
         if self.form:
             return read_dates(series, self.form)
         instants = series.cast(pl.Datetime("us")) if series.dtype == pl.Date else series
-        return instants if self._column_zone is None else _in_zone(instants, "UTC")
+        return instants if self._column_zone is None else clock_in_zone(instants, "UTC")
 
     def _values(self, instants: pl.Series) -> pl.Series:
         if self.form:
@@ -137,7 +137,7 @@ class Timed:
 
     def _days(self, instants: pl.Series) -> pl.Series:
         if self._clock_zone is not None:
-            instants = _in_zone(instants.dt.replace_time_zone("UTC"), self._clock_zone)
+            instants = clock_in_zone(instants, self._clock_zone)
         return instants.cast(pl.Date)
 
     def _midnights(self, days: pl.Series) -> pl.Series:
@@ -160,8 +160,7 @@ def find_parts(series: pl.Series, target: Target, form: str = "") -> Timed | Non
     known_values = series.alias("").drop_nulls()
     if len(known_values) < LEAST_ROWS:
         return None
-    timed = Timed(target, weekday=True, form=form)
-    parts = list(timed.split(known_values.dt.to_string(form) if form else known_values).values())
+    parts = list(Timed(replace(target, dtype=known_values.dtype), weekday=True).split(known_values).values())
     days = known_values.dt.date()
     has_weeks = parts[0].n_unique() >= LEAST_WEEKS
     has_pattern = has_weeks and _uneven(parts[1], 7, WEEKDAY_EFFECT)
@@ -189,12 +188,7 @@ def _hours(hours: int, unit: Any) -> pl.Series:
     return pl.Series([hours * 3_600_000_000], dtype=pl.Int64).cast(pl.Duration("us")).cast(pl.Duration(unit))
 
 
-def _in_zone(instants: pl.Series, zone: str) -> pl.Series:
-    """Return what the clocks of a zone show at these instants."""
-    return instants.dt.convert_time_zone(zone).dt.replace_time_zone(None)
-
-
 def _from_zone(clock_times: pl.Series, zone: str) -> pl.Series:
     """Return the first instants in UTC at which the clocks of a zone show these times; null if they skip them."""
     local_times = clock_times.dt.replace_time_zone(zone, ambiguous="earliest", non_existent="null")
-    return _in_zone(local_times, "UTC")
+    return clock_in_zone(local_times, "UTC")
