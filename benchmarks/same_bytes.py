@@ -1,16 +1,18 @@
-"""Do two versions of the package give the same bytes? Samples and log-densities of a dozen frames, side by side.
+"""Do two versions of the package give the same bytes? Samples and answers of two dozen frames, side by side.
 
     git worktree add ../before REVISION
     python benchmarks/same_bytes.py ../before .
 
 prints a line per frame: whether the sampled rows are equal, the largest difference of numeric cells if they are not,
-and the largest difference of log-densities. The exit code is 1 if a frame differs by more than `--tolerance`.
+and the largest difference of log-densities. Frames with rules, one per transform, are also sampled under a condition
+and a frame of conditions, imputed and saved. The exit code is 1 if a frame differs by more than `--tolerance`.
 """
 
 from __future__ import annotations
 
 import argparse
 import inspect
+import json
 import os
 import subprocess
 import sys
@@ -55,12 +57,87 @@ def frames() -> dict[str, pl.DataFrame]:
     }
 
 
+def ruled_frames() -> dict[str, tuple[pl.DataFrame, list[Any], dict[str, Any]]]:
+    """A frame, declared rules and a condition for every kind of transform, and for some of them together."""
+    rng = np.random.default_rng(4)
+    n = ROWS
+    levels = np.array(["a", "b", "c"])[rng.integers(0, 3, n)]
+    price, count = np.round(np.exp(rng.normal(3, 0.5, n)), 2), rng.integers(1, 9, n)
+    start = [date(2020, 1, 1) + timedelta(days=int(d)) for d in rng.integers(0, 900, n)]
+    hours = rng.choice(
+        24, n, p=np.exp(-((np.arange(24) - 13) ** 2) / 20) / np.exp(-((np.arange(24) - 13) ** 2) / 20).sum()
+    )
+    moment = [
+        datetime(2021, 1, 1) + timedelta(days=int(d), hours=int(h), minutes=int(m))
+        for d, h, m in zip(rng.integers(0, 300, n), hours, rng.integers(0, 60, n), strict=True)
+    ]
+    month = [date(2018 + int(m) // 12, int(m) % 12 + 1, 1) for m in rng.integers(0, 60, n)]
+    minute = rng.integers(300, 1_000, n)
+    later = (minute + rng.integers(20, 200, n)) % 1_440
+    mixed = np.where(rng.random(n) < 0.6, np.round(price, 1), np.round(price + rng.random(n), 3))
+    follows = rng.random(n) < 0.6
+    texts = [one.strftime("%d.%m.%Y") for one in start]
+    low = rng.integers(0, 50, n)
+    return {
+        "computed": (pl.DataFrame({"q": count, "p": price, "t": np.round(count * price, 2)}), [], {"t": (20.0, 60.0)}),
+        "state": (
+            pl.DataFrame({"p": price, "v": np.where(follows, price, np.round(price * 1.7 + count, 2)), "g": levels}),
+            [],
+            {"v": (10.0, 30.0)},
+        ),
+        "gap": (pl.DataFrame({"a": low, "b": low + rng.poisson(3, n), "g": levels}), ["a <= b"], {"b": (5, 20)}),
+        "days": (
+            pl.DataFrame(
+                {"from": start, "to": [d + timedelta(days=int(k)) for d, k in zip(start, count, strict=True)]}
+            ),
+            [],
+            {"to": (date(2021, 1, 1), None)},
+        ),
+        "clock": (
+            pl.DataFrame({"dep": minute // 60 * 100 + minute % 60, "arr": later // 60 * 100 + later % 60, "g": levels}),
+            [],
+            {"g": "a"},
+        ),
+        "grid": (pl.DataFrame({"month": month, "half": count * 0.5 + low, "g": levels}), [], {"half": (5.0, 20.0)}),
+        "dates": (pl.DataFrame({"day": texts, "g": levels}), [], {"day": texts[:3]}),
+        "parts": (pl.DataFrame({"at": moment, "g": levels}), [], {"at": (datetime(2021, 3, 1), datetime(2021, 4, 1))}),
+        "hours": (
+            pl.DataFrame({"at": moment, "hour": hours, "g": levels}),
+            [],
+            {"at": (datetime(2021, 3, 1), datetime(2021, 4, 1))},
+        ),
+        "mixture": (pl.DataFrame({"x": mixed, "g": levels}), [], {"x": (10.0, 20.0)}),
+    }
+
+
+def write_ruled_results(directory: Path) -> None:
+    """Write the samples and answers of the frames with rules, and the file that describes the model."""
+    import arf_dask
+
+    for name, (frame, rules, given) in ruled_frames().items():
+        model = arf_dask.fit(frame, trees=5, min_leaf=10, rules=rules, seed=SEED, progress=False)
+        model.save(directory / f"{name}.model")
+        column = frame.columns[0]
+        holes = frame.head(40).with_columns(pl.when(pl.int_range(pl.len()) % 2 == 0).then(pl.col(column)).alias(column))
+        results = {
+            "rows": model.sample(2_000, seed=5),
+            "given": model.sample(500, given=given, seed=5),
+            "frame": model.sample(3, given=frame.select(frame.columns[-1]).head(40), on_impossible="relax", seed=5),
+            "impute": model.impute(holes, draws=1, seed=5)[0],
+            "density": pl.DataFrame({"density": model.log_density(frame.head(200))}),
+            "partial": pl.DataFrame({"density": model.log_density(frame.head(20).select(frame.columns[:1]))}),
+        }
+        for part, result in results.items():
+            result.write_parquet(directory / f"{name}.{part}.parquet")
+
+
 def write_results(directory: Path) -> None:
     import warnings
 
     import arf_dask
 
     warnings.simplefilter("ignore")
+    (directory / "ruled").mkdir()
     for name, frame in frames().items():
         trees = 4 if name == "large" else 10
         known: dict[str, Any] = {
@@ -70,6 +147,7 @@ def write_results(directory: Path) -> None:
         model.sample(2_000, seed=5).write_parquet(directory / f"{name}.rows.parquet")
         density = model.log_density(frame.head(500).select(model.schema.names))
         pl.DataFrame({"density": density}).write_parquet(directory / f"{name}.density.parquet")
+    write_ruled_results(directory / "ruled")
 
 
 # Options that later versions have, set to what earlier versions did.
@@ -91,6 +169,22 @@ def compare(before: Path, after: Path, name: str) -> tuple[bool, float, float]:
     rows = 0.0 if same else max((largest_gap(old[c], new[c]) for c in numbers), default=np.inf)
     old, new = (pl.read_parquet(place / f"{name}.density.parquet") for place in (before, after))
     return same, rows, largest_gap(old["density"], new["density"])
+
+
+def compare_ruled(before: Path, after: Path) -> list[str]:
+    """Return the names of the results of frames with rules that differ, model files included."""
+    different = []
+    for old in sorted((before / "ruled").iterdir()):
+        new = after / "ruled" / old.name
+        same = _described(old) == _described(new) if old.is_dir() else pl.read_parquet(old).equals(pl.read_parquet(new))
+        different += [] if same else [old.name]
+    return different
+
+
+def _described(model: Path) -> str:
+    """Return what a model file says of its columns and rules."""
+    described = json.loads((model / "model.json").read_text())
+    return json.dumps(described.get("relations"), sort_keys=True)
 
 
 def largest_gap(one: pl.Series, other: pl.Series) -> float:
@@ -118,7 +212,9 @@ def main() -> int:
         print(
             f"{name:10s} rows {'equal' if same else f'differ by {rows:.3g}':20s} log-density differs by {density:.3g}"
         )
-    return int(worst > given.tolerance)
+    different = compare_ruled(before, after)
+    print("frames with rules: " + (f"different: {', '.join(different)}" if different else "all equal"))
+    return int(worst > given.tolerance or bool(different))
 
 
 if __name__ == "__main__":
