@@ -72,16 +72,17 @@ def ruled_frames() -> dict[str, tuple[pl.DataFrame, list[Any], dict[str, Any]]]:
         for d, h, m in zip(rng.integers(0, 300, n), hours, rng.integers(0, 60, n), strict=True)
     ]
     month = [date(2018 + int(m) // 12, int(m) % 12 + 1, 1) for m in rng.integers(0, 60, n)]
-    minute = rng.integers(300, 1_000, n)
+    minute = rng.integers(0, 1_440, n)
     later = (minute + rng.integers(20, 200, n)) % 1_440
-    mixed = np.where(rng.random(n) < 0.6, np.round(price, 1), np.round(price + rng.random(n), 3))
+    mixed = np.where(rng.random(n) < 0.6, np.round(price * 99, 1), np.round(price * 99 + rng.random(n), 3))
     follows = rng.random(n) < 0.6
+    stated = np.where(follows, price, np.round(price * rng.random(n) * 2, 2))
     texts = [one.strftime("%d.%m.%Y") for one in start]
     low = rng.integers(0, 50, n)
     return {
         "computed": (pl.DataFrame({"q": count, "p": price, "t": np.round(count * price, 2)}), [], {"t": (20.0, 60.0)}),
         "state": (
-            pl.DataFrame({"p": price, "v": np.where(follows, price, np.round(price * 1.7 + count, 2)), "g": levels}),
+            pl.DataFrame({"p": price, "v": stated, "g": levels}),
             [],
             {"v": (10.0, 30.0)},
         ),
@@ -106,7 +107,7 @@ def ruled_frames() -> dict[str, tuple[pl.DataFrame, list[Any], dict[str, Any]]]:
             [],
             {"at": (datetime(2021, 3, 1), datetime(2021, 4, 1))},
         ),
-        "mixture": (pl.DataFrame({"x": mixed, "g": levels}), [], {"x": (10.0, 20.0)}),
+        "mixture": (pl.DataFrame({"x": mixed, "g": levels}), [], {"x": (1_000.0, 2_000.0)}),
     }
 
 

@@ -77,3 +77,16 @@ def _written(texts: pl.Series, form: str) -> bool:
     """Whether parsing and formatting again returns every text unchanged."""
     dates = read_dates(texts, form)
     return dates.null_count() == 0 and bool((write_dates(dates, form) == texts).all())
+
+
+def is_zone(zone: str) -> bool:
+    """Whether Polars knows a time zone by this name.
+
+    >>> is_zone("Europe/Berlin"), is_zone("Mars/Olympus")
+    (True, False)
+    """
+    try:
+        pl.Series([0]).cast(pl.Datetime("us", "UTC")).dt.convert_time_zone(zone)
+    except pl.exceptions.PolarsError:
+        return False
+    return True

@@ -11,8 +11,9 @@ import polars as pl
 from arf_dask.errors import OptionError
 from arf_dask.inference.conditions import Interval, is_choices
 from arf_dask.inference.given_values import fitting_value
-from arf_dask.rules.grids import Dated, Indexed
-from arf_dask.rules.hourless import Hourless
+from arf_dask.rules.transforms.grid import Indexed
+from arf_dask.rules.transforms.hours import Hourless
+from arf_dask.rules.transforms.texts import Dated
 
 
 def indexed_condition(known: Any, indexed: Indexed) -> Any:
@@ -48,7 +49,7 @@ def dated_condition(known: Any, dated: Dated) -> Any:
     for date_text in text_list:
         if date_text is not None:
             fitting_value(date_text, pl.String(), f"given: {dated.target.name!r}")
-    dates = dated.dates(text_list).to_list()
+    dates = dated.dates(pl.Series(text_list, dtype=pl.String)).to_list()
     unparsed_texts = [
         date_text for date_text, date in zip(text_list, dates, strict=True) if date_text is not None and date is None
     ]

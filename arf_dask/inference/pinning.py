@@ -18,7 +18,7 @@ from arf_dask.rules.expressions import Comparison, Name, Node, columns_of
 from arf_dask.rules.relations import Relations
 from arf_dask.rules.solving import adjust, solve
 from arf_dask.rules.targets import Target
-from arf_dask.rules.transforms import ClockGap, Gap, Stated, Transform, expression_of, inputs_of
+from arf_dask.rules.transforms import Transform
 from arf_dask.typing import Floats
 
 
@@ -62,15 +62,15 @@ def find_pins(relations: Relations, condition: Mapping[str, Any]) -> list[Pin]:
         pin = _pin_of(transform, relations, used_columns)
         if pin is not None:
             pins.append(pin)
-            used_columns |= {pin.column, *inputs_of(transform)}
+            used_columns |= {pin.column, *transform.inputs}
     return pins
 
 
 def _pin_of(transform: Transform, relations: Relations, used: set[str]) -> Pin | None:
     name = transform.target.name
-    if isinstance(transform, ClockGap) or (isinstance(transform, Gap) and transform.least is not None):
+    if transform.sets_itself:
         return Pin(name, name, None)
-    formula = expression_of(transform)
+    formula = transform.expression
     if formula is None:
         return None
     equation = Comparison(Name(name), "==", formula)
@@ -86,7 +86,7 @@ def _pin_of(transform: Transform, relations: Relations, used: set[str]) -> Pin |
 
 def _is_free(column: str, relations: Relations) -> bool:
     transform = relations.targets.get(column)
-    return transform is None or (isinstance(transform, Gap) and transform.least is not None)
+    return transform is None or transform.sets_itself
 
 
 def _fineness(column: str, relations: Relations) -> float:
@@ -99,31 +99,27 @@ def _fineness(column: str, relations: Relations) -> float:
 def _pinned(
     relations: Relations, pin: Pin, known: Any, modelled: pl.DataFrame, rng: np.random.Generator
 ) -> pl.DataFrame:
-    rebuilt_rows = relations.rebuild(modelled)
+    rebuilt_rows = relations.inverse(modelled)
     target = relations.targets[pin.wanted].target
     wanted_units = _wanted(known, target, rebuilt_rows, rng)
     if wanted_units is None:
         return modelled
     transform = relations.targets[pin.wanted]
     if pin.solution is None:
-        assert isinstance(transform, Gap | ClockGap)
-        return modelled.with_columns(_like(transform.gap(wanted_units, rebuilt_rows), modelled.get_column(pin.column)))
+        return modelled.with_columns(
+            _like(transform.set_to(wanted_units, rebuilt_rows), modelled.get_column(pin.column))
+        )
     known_rows = rebuilt_rows.with_columns(target.values(wanted_units).alias(pin.wanted))
     dtype = relations.dtypes[pin.column]
     column_target = Target(pin.column, dtype, relations.decimals.get(pin.column))
     solved_units = column_target.formula_units(evaluate(pin.solution, known_rows))
     inner_transform = relations.targets.get(pin.column)
-    if isinstance(inner_transform, Gap):
+    if inner_transform is not None:
         return modelled.with_columns(
-            _like(inner_transform.gap(solved_units, rebuilt_rows), modelled.get_column(pin.column))
+            _like(inner_transform.set_to(solved_units, rebuilt_rows), modelled.get_column(pin.column))
         )
     solved_rows = modelled.with_columns(_like(column_target.values(solved_units), modelled.get_column(pin.column)))
-    if isinstance(transform, Stated):
-        state_values = transform.marked(
-            transform.target.units(rebuilt_rows.get_column(pin.wanted)), pl.Series(np.ones(rebuilt_rows.height, bool))
-        )
-        solved_rows = solved_rows.with_columns(_like(state_values, modelled.get_column(pin.wanted)))
-    return solved_rows
+    return transform.follow_formula(rebuilt_rows, solved_rows)
 
 
 def _like(series: pl.Series, old: pl.Series) -> pl.Series:

@@ -19,13 +19,16 @@ from arf_dask.inference.grid_conditions import dated_condition, hourless_conditi
 from arf_dask.inference.time_conditions import part_conditions
 from arf_dask.rules.evaluation import evaluate, satisfied
 from arf_dask.rules.expressions import Comparison, Name, columns_of, write
-from arf_dask.rules.grids import Dated, Decimals, Indexed
-from arf_dask.rules.hourless import Hourless
 from arf_dask.rules.relations import Relations
 from arf_dask.rules.solving import solve
 from arf_dask.rules.targets import Target
-from arf_dask.rules.time_parts import Timed
-from arf_dask.rules.transforms import ClockGap, Computed, Gap, Stated
+from arf_dask.rules.transforms.decimals import Decimals
+from arf_dask.rules.transforms.formula import Computed, Stated
+from arf_dask.rules.transforms.gap import ClockGap, Gap
+from arf_dask.rules.transforms.grid import Indexed
+from arf_dask.rules.transforms.hours import Hourless
+from arf_dask.rules.transforms.texts import Dated
+from arf_dask.rules.transforms.times import Timed
 from arf_dask.typing import Flags
 
 WIDER = 1e-9  # tolerance by which bounds on floats are widened

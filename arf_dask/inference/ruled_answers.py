@@ -26,13 +26,7 @@ from arf_dask.inference.rule_conditions import allowed, check_columns, listed
 from arf_dask.inference.ruled_completion import complete_ruled, deduce, user_condition_frame, user_frame
 from arf_dask.inference.ruled_sources import make_row_source
 from arf_dask.inference.sources import Block, sample_conditions
-from arf_dask.rules.evaluation import evaluate
-from arf_dask.rules.expressions import columns_of
-from arf_dask.rules.grids import Dated, Grid, Indexed
-from arf_dask.rules.hourless import Hourless
 from arf_dask.rules.relations import Relations
-from arf_dask.rules.time_parts import Timed
-from arf_dask.rules.transforms import ClockGap, Computed, Gap, expression_of
 from arf_dask.typing import Flags, Floats, Missing
 
 DRAWS = 4 * BLOCK_ROWS  # standard error of a proportion: at most 0.001
@@ -295,49 +289,11 @@ def _reduced(
         if transform is None:
             columns[name] = full_frame.get_column(name)
             continue
-        if isinstance(transform, Indexed | Dated | Timed | ClockGap | Hourless):
-            is_wrong |= transform.off_grid(full_frame.get_column(name)).to_numpy()
-        if isinstance(transform, Hourless):
-            hours = told.get_column(transform.hour).alias("") if transform.hour in told.columns else None
-            is_known = told.get_column(name).is_not_null()
-            needs_integral |= (is_known if hours is None else is_known & hours.is_null()).to_numpy()
-            if hours is not None:
-                is_wrong |= (transform.hours(told.get_column(name)) != hours).fill_null(False).to_numpy()
-        expression = expression_of(transform)
-        if expression is None:
-            columns |= relations.reduce(full_frame, relations.modelled_names([name])).to_dict()
-            continue
-        if not all(column in told.columns for column in columns_of(expression)):
-            needs_integral |= told.get_column(name).is_not_null().to_numpy()
-            continue
-        formula_values = evaluate(expression, full_frame)
-        own_values = full_frame.get_column(name)
-        if isinstance(transform, Computed):
-            disagrees = ~transform.target.agrees(own_values, formula_values)
-            if missing == "marginal":
-                disagrees &= (own_values.is_not_null() & formula_values.is_not_null()).to_numpy()
-                needs_integral |= (told.get_column(name).is_not_null() & formula_values.is_null()).to_numpy()
-            is_wrong |= disagrees
-            continue
-        reduced = transform.reduce(full_frame)
-        assert reduced is not None
-        if missing == "marginal":
-            is_lost = formula_values.is_null() if isinstance(transform, Gap | ClockGap) else own_values.is_null()
-            reduced = (
-                pl.Series(name, [None], dtype=reduced.dtype).new_from_index(0, len(reduced)).zip_with(is_lost, reduced)
-            )
-            needs_integral |= (own_values.is_not_null() & is_lost).to_numpy()
-        if isinstance(transform, Gap) and transform.least is not None:
-            is_wrong |= _below(transform, full_frame)
-        columns[name] = reduced.cast(tables.schema.dtypes[name]).alias(name)
+        resolved = transform.resolve(told, full_frame, null_is_value=missing == "value")
+        is_wrong |= resolved.contradictory
+        needs_integral |= resolved.unresolved
+        columns |= {part: series.cast(tables.schema.dtypes[part]) for part, series in resolved.columns.items()}
     return pl.DataFrame(columns), is_wrong, needs_integral
-
-
-def _below(gap: Gap, frame: pl.DataFrame) -> Flags:
-    """Return which rows violate the minimum gap to the base."""
-    gap_units = (gap.target.units(frame.get_column(gap.target.name)) - gap.base_units(frame)) * gap.sign
-    base_known = evaluate(gap.base, frame).is_not_null()
-    return np.asarray(((gap_units < (gap.least or 0) - 1e-9) & base_known).fill_null(False).to_numpy())
 
 
 def _log_integrals(sampler: Sampler, told: pl.DataFrame) -> Floats:
@@ -371,12 +327,12 @@ def _modelled_conditions(given: Any, tables: LeafTables) -> pl.DataFrame:
             f"given: {other_names[0]!r} is decided by a rule, and a frame of conditions cannot fix it for a density. "
             "Subtract the log density of the condition from that of the whole rows."
         )
-    return relations.reduce(frame, relations.modelled_names(columns))
+    return relations.forward(frame, relations.modelled_names(columns))
 
 
 def _is_integrated(name: str, relations: Relations) -> bool:
     """Whether the density of a column is estimated from draws: grids are part of the modelled density."""
-    return name in relations.targets and not isinstance(relations.targets[name], Grid)
+    return name in relations.targets and not relations.targets[name].one_to_one
 
 
 def _log_mean_match(tables: LeafTables, rows: pl.DataFrame, told: pl.DataFrame) -> float:

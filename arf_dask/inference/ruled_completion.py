@@ -21,13 +21,8 @@ from arf_dask.inference.sources import (
     prepare_rows,
     sample_conditions,
 )
-from arf_dask.rules.evaluation import evaluate
-from arf_dask.rules.expressions import Comparison, Name, columns_of
-from arf_dask.rules.hourless import Hourless
 from arf_dask.rules.relations import Relations
-from arf_dask.rules.solving import adjust, solve
-from arf_dask.rules.targets import Target
-from arf_dask.rules.transforms import ClockGap, Computed, Gap, Stated, expression_of
+from arf_dask.rules.transforms.base import nulls_where
 from arf_dask.runtime.seeds import Stage, generator
 from arf_dask.typing import Flags, OnImpossible
 
@@ -117,12 +112,9 @@ def complete_ruled(
         redrawn_rows = _drawn(
             sampler, implied_frame[wrong_rows // n], 1, (attempt_seed, seeds[1]), first_row, "relax", first
         )
-        redrawn_rows = _solved_again(
-            _with_told(redrawn_rows, known_frame[wrong_rows]), known_frame[wrong_rows], relations
-        )
-        redrawn_rows = (
-            _moved_bases(redrawn_rows, known_frame[wrong_rows], relations) if attempt >= PATIENCE else redrawn_rows
-        )
+        known_rows = known_frame[wrong_rows]
+        redrawn_rows = _with_told(redrawn_rows, known_rows)
+        redrawn_rows = _repaired(redrawn_rows, known_rows, relations, move_bases=attempt >= PATIENCE)
         redrawn_rows = redrawn_rows.with_columns([completed_rows.get_column(name)[wrong_rows] for name in key_columns])
         is_valid = ~_wrong(redrawn_rows, relations)
         row_order = np.arange(completed_rows.height)
@@ -145,8 +137,8 @@ def impute_ruled(sampler: Sampler, frame: pl.DataFrame, draws: int | None, seed:
     names = [name for name in known_frame.columns if name not in tables.schema.keys]
     filled_frames = []
     for draw_index, imputed_rows in enumerate(impute(sampler, modelled_frame, draws, seed)):
-        user_rows = _with_told(relations.rebuild(_with_keys(imputed_rows, tables)), implied_frame)
-        user_rows = _with_told(_solved_again(user_rows, known_frame, relations), known_frame)
+        user_rows = _with_told(relations.inverse(_with_keys(imputed_rows, tables)), implied_frame)
+        user_rows = _with_told(_repaired(user_rows, known_frame, relations), known_frame)
         wrong_rows = np.flatnonzero(relations.broken(user_rows, ranges=False) & ~_broken_before(known_frame, relations))
         if len(wrong_rows):
             draw_seeds = int(generator(seed, Stage.RULES, draw_index).integers(2**62)), seed
@@ -170,74 +162,32 @@ def deduce(frame: pl.DataFrame, relations: Relations) -> pl.DataFrame:
     for _ in range(PASSES):
         previous_frame = frame
         for transform in relations.transforms:
-            if isinstance(transform, Computed):
-                frame = _deduced(frame, transform, relations)
-            elif isinstance(transform, Hourless):
-                hours = transform.hours(frame.get_column(transform.target.name))
-                frame = frame.with_columns(_filled_nulls(frame.get_column(transform.hour), hours))
+            frame = transform.deduce(frame, relations)
         if frame.equals(previous_frame):
             break
     return frame
 
 
-def _deduced(frame: pl.DataFrame, computed: Computed, relations: Relations) -> pl.DataFrame:
-    name, inputs = computed.target.name, columns_of(computed.formula)
-    formula_values = computed.rebuild(frame, None)
-    frame = frame.with_columns(_filled_nulls(frame.get_column(name), formula_values))
-    for column in inputs:
-        solution = solve(Comparison(Name(name), "==", computed.formula), column)
-        if solution is None or column in relations.targets:
-            continue
-        column_target = _target_of(column, relations)
-        solved_values = column_target.values(column_target.formula_units(evaluate(solution, frame)))
-        trial_frame = frame.with_columns(_filled_nulls(frame.get_column(column), solved_values))
-        formula_agrees = computed.target.agrees(frame.get_column(name), evaluate(computed.formula, trial_frame))
-        is_solved = pl.Series(formula_agrees) & frame.get_column(name).is_not_null()
-        frame = frame.with_columns(
-            trial_frame.get_column(column).zip_with(is_solved, frame.get_column(column)).alias(column)
-        )
-    return frame
-
-
-def _target_of(column: str, relations: Relations) -> Target:
-    return Target(column, relations.dtypes[column], relations.decimals.get(column))
-
-
-def _filled_nulls(series: pl.Series, other: pl.Series) -> pl.Series:
-    return series.zip_with(series.is_not_null(), other.cast(series.dtype, strict=False)).alias(series.name)
-
-
 def _modelled(frame: pl.DataFrame, relations: Relations, tables: LeafTables) -> tuple[pl.DataFrame, dict[str, Flags]]:
     """Translate known values into modelled columns, null where unknown; also return which cells are known."""
-    columns, flags = {}, {}
-    split_columns = relations.reduce(frame, relations.parts)
-    for name in tables.schema.names:
+    dtypes = tables.schema.dtypes
+    columns: dict[str, pl.Series] = {}
+    known_rows: dict[str, pl.Series] = {}
+    for name in relations.names:
         if name in tables.schema.keys:
             continue
-        if name in split_columns.columns:
-            columns[name] = split_columns[name]
-            flags[name] = np.asarray(columns[name].is_not_null().to_numpy())
-            continue
-        series = frame.get_column(name)
         transform = relations.targets.get(name)
-        is_known = series.is_not_null()
-        if transform is not None:
-            modelled_values = transform.reduce(frame)
-            assert modelled_values is not None
-            expression = expression_of(transform)
-            formula_values = series if expression is None else evaluate(expression, frame)
-            if isinstance(transform, Gap | ClockGap):
-                is_known = is_known & formula_values.is_not_null()
-            elif isinstance(transform, Stated):
-                modelled_values = modelled_values.zip_with(
-                    formula_values.is_not_null() | series.is_null(), transform.target.units(series)
-                )
-            series = modelled_values
-        dtype = tables.schema.dtypes[name]
-        values = series.cast(dtype).alias(name)
-        columns[name] = pl.Series(name, [None], dtype=dtype).new_from_index(0, len(values)).zip_with(~is_known, values)
-        flags[name] = np.asarray(is_known.to_numpy())
-    return pl.DataFrame(columns), flags
+        if transform is None:
+            parts, is_known = {name: frame.get_column(name)}, frame.get_column(name).is_not_null()
+        else:
+            parts, is_known = transform.forward_known(frame)
+        columns |= {
+            part: nulls_where(~is_known, series.cast(dtypes[part]).alias(part)) for part, series in parts.items()
+        }
+        known_rows |= dict.fromkeys(parts, is_known)
+    names = [name for name in tables.schema.names if name in columns]
+    flags = {name: np.asarray(known_rows[name].to_numpy()) for name in names}
+    return pl.DataFrame({name: columns[name] for name in names}), flags
 
 
 def _with_keys(rows: pl.DataFrame, tables: LeafTables) -> pl.DataFrame:
@@ -261,7 +211,7 @@ def _drawn(
     relations = sampler.tables.relations
     modelled_frame, known_flags = _modelled(implied, relations, sampler.tables)
     prepared_rows = prepare_rows(sampler, modelled_frame, on_impossible, n, first, known_flags)
-    return relations.rebuild(complete_rows(prepared_rows, n, *seeds, first_row))
+    return relations.inverse(complete_rows(prepared_rows, n, *seeds, first_row))
 
 
 def _with_told(rows: pl.DataFrame, told: pl.DataFrame) -> pl.DataFrame:
@@ -275,44 +225,12 @@ def _with_told(rows: pl.DataFrame, told: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def _solved_again(rows: pl.DataFrame, told: pl.DataFrame, relations: Relations) -> pl.DataFrame:
-    """Solve for an unknown input in rows where a known column disagrees with its formula."""
+def _repaired(
+    rows: pl.DataFrame, told: pl.DataFrame, relations: Relations, *, move_bases: bool = False
+) -> pl.DataFrame:
+    """Change unknown values in rows where known values contradict a transform."""
     for transform in reversed(relations.transforms):
-        name = transform.target.name
-        if not isinstance(transform, Computed) or name not in told.columns:
-            continue
-        formula_agrees = transform.target.agrees(rows.get_column(name), evaluate(transform.formula, rows))
-        is_wrong = pl.Series(~formula_agrees) & told.get_column(name).is_not_null()
-        for column in columns_of(transform.formula):
-            equation = Comparison(Name(name), "==", transform.formula)
-            solution = solve(equation, column) or adjust(equation, column)
-            if solution is None or not is_wrong.any():
-                continue
-            is_unknown = told.get_column(column).is_null() if column in told.columns else is_wrong
-            column_target = _target_of(column, relations)
-            solved_values = column_target.values(column_target.formula_units(evaluate(solution, rows)))
-            is_changed = is_wrong & is_unknown & solved_values.is_not_null()
-            rows = rows.with_columns(solved_values.zip_with(is_changed, rows.get_column(column)).alias(column))
-            is_wrong = is_wrong & ~is_changed
-    return rows
-
-
-def _moved_bases(rows: pl.DataFrame, told: pl.DataFrame, relations: Relations) -> pl.DataFrame:
-    """Move an unknown base next to the known column in rows that violate the minimum gap."""
-    for transform in reversed(relations.transforms):
-        name = transform.target.name
-        if not isinstance(transform, Gap) or transform.least is None or name not in told.columns:
-            continue
-        if not isinstance(transform.base, Name) or transform.base.column in relations.targets:
-            continue
-        column, base_target = transform.base.column, _target_of(transform.base.column, relations)
-        gap_units = (transform.target.units(rows.get_column(name)) - transform.base_units(rows)) * transform.sign
-        is_wrong = (gap_units < transform.least).fill_null(False)
-        is_unknown = told.get_column(column).is_null() if column in told.columns else is_wrong
-        moved_values = base_target.values(
-            transform.target.units(rows.get_column(name)) - transform.sign * transform.least
-        )
-        rows = rows.with_columns(moved_values.zip_with(is_wrong & is_unknown, rows.get_column(column)).alias(column))
+        rows = transform.repair(rows, told, relations, move_bases=move_bases)
     return rows
 
 
@@ -320,9 +238,7 @@ def _wrong(rows: pl.DataFrame, relations: Relations) -> Flags:
     """Return which rows violate a rule or have a computed column that disagrees with its formula."""
     is_wrong = relations.broken(rows, ranges=False)
     for transform in relations.transforms:
-        if isinstance(transform, Computed):
-            computed_values = rows.get_column(transform.target.name)
-            is_wrong |= ~transform.target.agrees(computed_values, evaluate(transform.formula, rows))
+        is_wrong |= transform.contradicts(rows)
     return is_wrong
 
 

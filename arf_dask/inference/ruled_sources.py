@@ -67,7 +67,7 @@ class Ruled(NamedTuple):
         return self._filled(block_rows, wrong_rows, fresh_rows, seed, block)
 
     def _rebuilt(self, modelled: pl.DataFrame) -> pl.DataFrame:
-        return with_given_decimals(self.relations.rebuild(modelled), self.given, self.relations)
+        return with_given_decimals(self.relations.inverse(modelled), self.given, self.relations)
 
     def wrong(self, rows: pl.DataFrame) -> Flags:
         """Return which rows violate a rule or the condition."""

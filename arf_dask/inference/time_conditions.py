@@ -9,7 +9,7 @@ import polars as pl
 from arf_dask.errors import OptionError
 from arf_dask.inference.conditions import Interval, is_choices
 from arf_dask.inference.given_values import fitting_value
-from arf_dask.rules.time_parts import Timed
+from arf_dask.rules.transforms.times import Timed
 
 
 def part_conditions(known: Any, timed: Timed) -> dict[str, Any]:

@@ -23,7 +23,6 @@ from arf_dask.release.policy import ReleasePolicy
 from arf_dask.release.protection import Bundle, Protected, protect
 from arf_dask.release.schema_rounding import round_schema
 from arf_dask.rules.relations import Relations
-from arf_dask.rules.transforms import ClockGap, Gap
 from arf_dask.runtime.seeds import Stage, generator
 from arf_dask.schema.columns import Schema
 from arf_dask.typing import Counts
@@ -89,7 +88,7 @@ def _protect_gaps(
 ) -> pl.DataFrame:
     """Protect columns that declared rules model by a distance from another column: its extremes can be one person's."""
     people = None if protected.subjects is None else pl.Series(protected.subjects)
-    names = [gap.target.name for gap in relations.transforms if isinstance(gap, Gap | ClockGap)]
+    names = [gap.target.name for gap in relations.transforms if gap.is_distance]
     found = {name: protect_numbers(rows[name], people, policy) for name in names}
     clipped: dict[str, int] = protected.effects["values_clipped"]
     clipped.update({name: clipped.get(name, 0) + gap.clipped for name, gap in found.items() if gap.clipped})

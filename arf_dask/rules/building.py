@@ -20,15 +20,20 @@ from arf_dask.rules.expressions import (
     split_remainder,
 )
 from arf_dask.rules.finding import Findings
-from arf_dask.rules.grids import Dated, Decimals, Grid, Indexed, find_grid, with_zones
+from arf_dask.rules.grids import find_grid, with_zones
 from arf_dask.rules.hour_search import hourless
 from arf_dask.rules.order_gaps import is_modelled_by_gap, is_tie
 from arf_dask.rules.order_search import COPY_SHARE
 from arf_dask.rules.relations import Relations, Rule
 from arf_dask.rules.scoring import LEAST_SHARE, NEARLY_ALL, Scored, describe_formula
 from arf_dask.rules.targets import Target
-from arf_dask.rules.time_parts import Timed
-from arf_dask.rules.transforms import Computed, Gap, Stated, Transform, in_order, inputs_of, text_sentinel
+from arf_dask.rules.transforms import Transform, in_order
+from arf_dask.rules.transforms.decimals import Decimals
+from arf_dask.rules.transforms.formula import Computed, Stated, text_sentinel
+from arf_dask.rules.transforms.gap import Gap
+from arf_dask.rules.transforms.grid import Indexed
+from arf_dask.rules.transforms.texts import Dated
+from arf_dask.rules.transforms.times import Timed
 from arf_dask.rules.verification import Asked, ColumnFacts, Counted
 
 MOST_LOWERS = 8
@@ -42,7 +47,7 @@ class Suggested:
     formulas: tuple[Scored, ...]
     orders: tuple[tuple[str, str], ...]
     differences: tuple[tuple[str, str], ...]
-    grids: tuple[Grid, ...]
+    grids: tuple[Transform, ...]
     declared: Declared
     hours: tuple[Scored, ...] = ()  # formulas for the hours of timestamps that are modelled without them
 
@@ -270,13 +275,13 @@ def _take_orders(
             transforms[high] = gap
 
 
-def _regrid(grid: Grid, targets: Mapping[str, Target]) -> Grid:
+def _regrid(grid: Transform, targets: Mapping[str, Target]) -> Transform:
     """Replace the target of a grid by the one computed from all rows."""
-    return replace(grid, target=targets[grid.target.name])
+    return grid.with_target(targets[grid.target.name])
 
 
 def _take_grids(
-    grids: Sequence[Grid],
+    grids: Sequence[Transform],
     counted: Counted,
     targets: Mapping[str, Target],
     rules: list[Rule],
@@ -339,7 +344,7 @@ def _acyclic(transforms: dict[str, Transform]) -> list[Transform]:
     """
     kept_transforms = dict(transforms)
     while (ordered := in_order(list(kept_transforms.values()))) is None:
-        inputs_by_name = {name: inputs_of(transform) for name, transform in kept_transforms.items()}
+        inputs_by_name = {name: transform.inputs for name, transform in kept_transforms.items()}
         cyclic_transforms = [
             transform for name, transform in kept_transforms.items() if depends_on_itself(name, inputs_by_name)
         ]

@@ -11,9 +11,10 @@ from collections.abc import Mapping
 import numpy as np
 import polars as pl
 
-from arf_dask.rules.grids import Indexed
 from arf_dask.rules.part_search import clock_columns
-from arf_dask.rules.transforms import DAY, LAST_CLOCK, ClockGap, Transform, inputs_of
+from arf_dask.rules.transforms import Transform
+from arf_dask.rules.transforms.gap import DAY, LAST_CLOCK, ClockGap
+from arf_dask.rules.transforms.grid import Indexed
 
 BIN = 15  # bin width in minutes
 LEAST_GAIN = 0.3  # minimum reduction in entropy, in nats, from the column to the gaps
@@ -30,10 +31,10 @@ def with_clock_gaps(transforms: Mapping[str, Transform], sample: pl.DataFrame) -
         if transform.target.low == 0 and transform.target.high == LAST_CLOCK:
             continue  # midnight is both 0 and 2400
         base_names = [base for base in clock_names if base != name and name not in _sources(base, all_transforms)]
-        gap_minutes = {base: ClockGap(transform.target, base).reduce(sample) for base in base_names}
+        gap_minutes = {base: ClockGap(transform.target, base).forward(sample)[name] for base in base_names}
         spreads = {base: _spread(gap) for base, gap in gap_minutes.items() if _is_later(gap)}
         best_base = min(spreads, key=lambda base: spreads[base], default=None)
-        if best_base is not None and spreads[best_base] <= _spread(transform.reduce(sample)) - LEAST_GAIN:
+        if best_base is not None and spreads[best_base] <= _spread(transform.forward(sample)[name]) - LEAST_GAIN:
             all_transforms[name] = ClockGap(transform.target, best_base)
     return all_transforms
 
@@ -44,21 +45,20 @@ def _sources(name: str, transforms: Mapping[str, Transform]) -> set[str]:
     pending_names = [name]
     while pending_names:
         column = pending_names.pop()
-        inputs = inputs_of(transforms[column]) if column in transforms else ()
+        inputs = transforms[column].inputs if column in transforms else ()
         pending_names += [input_name for input_name in inputs if input_name not in source_names]
         source_names |= set(inputs)
     return source_names
 
 
-def _is_later(minutes: pl.Series | None) -> bool:
+def _is_later(minutes: pl.Series) -> bool:
     """Whether the median gap is less than half a day; otherwise the other column is the later one."""
-    median_gap = None if minutes is None else minutes.median()
+    median_gap = minutes.median()
     return isinstance(median_gap, int | float) and median_gap < DAY / 2
 
 
-def _spread(minutes: pl.Series | None) -> float:
+def _spread(minutes: pl.Series) -> float:
     """Return the entropy of minutes in bins of a quarter of an hour; infinite if there are too few rows."""
-    assert minutes is not None
     known_minutes = minutes.drop_nulls().to_numpy()
     if len(known_minutes) < LEAST_ROWS:
         return np.inf

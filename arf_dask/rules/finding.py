@@ -11,7 +11,7 @@ import polars as pl
 from arf_dask.data.axes import FLOATS, summarise_axis
 from arf_dask.rules.evaluation import kind_of_dtype
 from arf_dask.rules.expressions import Comparison, Name, Operation, columns_of
-from arf_dask.rules.grids import Grid, find_grid
+from arf_dask.rules.grids import find_grid
 from arf_dask.rules.hour_search import hours_fit, split_hours
 from arf_dask.rules.number_search import Guess, Numbers, search_sums
 from arf_dask.rules.order_search import LEAST_ROWS as LEAST_ORDERED_ROWS
@@ -29,6 +29,7 @@ from arf_dask.rules.scoring import NEARLY_ALL, Scored, score
 from arf_dask.rules.selection import choose
 from arf_dask.rules.solving import solve
 from arf_dask.rules.targets import Target, decimals_of
+from arf_dask.rules.transforms import Transform
 from arf_dask.typing import Floats
 
 SAMPLE_ROWS = 1_500
@@ -46,7 +47,7 @@ class Findings:
     formulas: list[Scored]
     orders: list[tuple[str, str]]  # (lower, upper)
     differences: list[tuple[str, str]]
-    grids: list[Grid]
+    grids: list[Transform]
     hours: list[Scored] = field(
         default_factory=list
     )  # formulas for the hour of a timestamp that is modelled without it

@@ -7,9 +7,9 @@ from collections.abc import Mapping
 import polars as pl
 
 from arf_dask.rules.expressions import Call, Constant, Name, Node, columns_of, depends_on_itself
-from arf_dask.rules.hourless import Hourless
 from arf_dask.rules.scoring import Scored
 from arf_dask.rules.targets import Target
+from arf_dask.rules.transforms.hours import Hourless
 
 LEAST_DAYS = 8  # minimum number of distinct days: a few days can be cut into hours directly
 

@@ -43,7 +43,7 @@ class ReducedPart:
 
     def load(self, columns: Sequence[str] | None = None) -> pl.DataFrame:
         needed_names = None if columns is None else self.relations.needed(columns)
-        return self.relations.reduce(self.part.load(needed_names), columns)
+        return self.relations.forward(self.part.load(needed_names), columns)
 
     def on_cluster(self, client: Any) -> Any:
         if not hasattr(self.part, "on_cluster"):
@@ -102,7 +102,7 @@ def reduced_parts(parts: Parts, relations: Relations) -> Parts:
     if not relations.transforms:
         return parts
     check_same_columns(parts.dtypes, relations.dtypes)
-    empty_frame = relations.reduce(pl.DataFrame(schema=parts.dtypes))
+    empty_frame = relations.forward(pl.DataFrame(schema=parts.dtypes))
     return replace(parts, dtypes=dict(empty_frame.schema), items=[ReducedPart(part, relations) for part in parts.items])
 
 

@@ -15,7 +15,7 @@ import polars as pl
 from arf_dask.rules.expressions import Name
 from arf_dask.rules.scoring import NEARLY_ALL, Scored
 from arf_dask.rules.targets import Target
-from arf_dask.rules.transforms import Gap
+from arf_dask.rules.transforms.gap import Gap
 from arf_dask.runtime.seeds import Stage, generator
 
 LOST_SPIKES = 0.5  # minimum concentration of a gap, as a share of the concentration of its column
@@ -55,8 +55,7 @@ def _is_needed(gap: Gap, sample: pl.DataFrame) -> bool:
 
 def keeps_spikes(gap: Gap, sample: pl.DataFrame) -> bool:
     """Whether gaps are about as concentrated as the column, so that a column of few values keeps its spikes."""
-    own, gaps = sample.get_column(gap.target.name).drop_nulls(), gap.reduce(sample)
-    assert gaps is not None
+    own, gaps = sample.get_column(gap.target.name).drop_nulls(), gap.forward(sample)[gap.target.name]
     return _concentration(gaps.drop_nulls()) >= LOST_SPIKES * _concentration(own) or own.n_unique() > 0.3 * len(own)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 import polars as pl
@@ -11,10 +12,8 @@ import polars as pl
 from arf_dask.rules.evaluation import Flags, satisfied
 from arf_dask.rules.expressions import Comparison
 from arf_dask.rules.grammar import parse_rule
-from arf_dask.rules.grids import Dated, Decimals, Indexed
-from arf_dask.rules.hourless import Hourless
-from arf_dask.rules.time_parts import Timed
-from arf_dask.rules.transforms import ClockGap, Computed, Transform, inputs_of
+from arf_dask.rules.targets import Target
+from arf_dask.rules.transforms import Transform
 
 KINDS = ("formula", "order", "difference", "together", "grid")
 
@@ -67,27 +66,31 @@ class Relations:
     def __bool__(self) -> bool:
         return bool(self.rules or self.transforms)
 
-    @property
+    @cached_property
     def targets(self) -> dict[str, Transform]:
         """Transforms by the name of their column."""
         return {transform.target.name: transform for transform in self.transforms}
 
-    @property
-    def parts(self) -> dict[str, Timed]:
-        """Timestamps by the names of the modelled columns that take their place."""
-        return {name: timed for timed in self.transforms if isinstance(timed, Timed) for name in timed.names}
+    @cached_property
+    def owners(self) -> dict[str, Transform]:
+        """Transforms by the names of the modelled columns in the place of their column."""
+        return {name: transform for transform in self.transforms for name in transform.outputs}
 
     def user_name(self, name: str) -> str:
         """Return the column of the user's table that a modelled column belongs to."""
-        return self.parts[name].target.name if name in self.parts else name
+        return self.owners[name].target.name if name in self.owners else name
 
-    @property
+    def target_of(self, column: str) -> Target:
+        """Return a column as the target of a formula that is solved for it."""
+        return Target(column, self.dtypes[column], self.decimals.get(column))
+
+    @cached_property
     def affected(self) -> frozenset[str]:
         """Columns whose distribution may differ from that of the model."""
         compared_names = (name for rule in self.enforced for name in rule.columns)
         return frozenset((*self.targets, *compared_names))
 
-    @property
+    @cached_property
     def enforced(self) -> list[Comparison]:
         """Exact rules that must be checked in every synthetic row."""
         checked_rules = [rule for rule in self.rules if rule.exact and rule.kind in ("formula", "order", "difference")]
@@ -101,55 +104,45 @@ class Relations:
     @property
     def separate(self) -> list[str]:
         """Columns that cannot be modelled together with others: rounding changes their values after drawing."""
-        return [name for name, transform in self.targets.items() if isinstance(transform, Decimals)]
+        return [name for name, transform in self.targets.items() if not transform.keeps_values]
 
     def modelled_names(self, columns: Iterable[str] | None = None) -> list[str]:
         """Return the names of the modelled columns that take the place of the user's columns, all or a selection."""
-        targets = self.targets
         names: list[str] = []
         for name in self.names if columns is None else columns:
-            transform = targets.get(name)
-            if isinstance(transform, Timed):
-                names += transform.names
-            elif transform is None or not _drops(transform):
-                names.append(name)
+            names += self.targets[name].outputs if name in self.targets else [name]
         return names
 
     def needed(self, columns: Iterable[str]) -> list[str]:
         """Return the columns of the user's table that these modelled columns are computed from."""
         needed_names: dict[str, None] = {}
-        targets = self.targets
         for name in columns:
             needed_names[self.user_name(name)] = None
-            if name in targets:
-                needed_names.update(dict.fromkeys(inputs_of(targets[name])))
+            if name in self.owners:
+                needed_names.update(dict.fromkeys(self.owners[name].inputs))
         return [name for name in self.names if name in needed_names]
 
-    def reduce(self, frame: pl.DataFrame, columns: Iterable[str] | None = None) -> pl.DataFrame:
+    def forward(self, frame: pl.DataFrame, columns: Iterable[str] | None = None) -> pl.DataFrame:
         """Convert the user's rows to modelled rows, with all modelled columns or a selection."""
-        targets, parts = self.targets, self.parts
         column_names = self.modelled_names() if columns is None else list(columns)
         modelled_columns: dict[str, pl.Series] = {}
         for name in column_names:
-            if name in parts:
+            if name in self.owners:
                 if name not in modelled_columns:
-                    modelled_columns |= parts[name].split(frame.get_column(parts[name].target.name))
-                continue
-            series = targets[name].reduce(frame) if name in targets else frame.get_column(name)
-            if series is not None:
-                modelled_columns[name] = series
+                    modelled_columns |= self.owners[name].forward(frame)
+            elif name not in self.targets:
+                modelled_columns[name] = frame.get_column(name)
         return pl.DataFrame({name: modelled_columns[name] for name in column_names if name in modelled_columns})
 
-    def rebuild(self, modelled: pl.DataFrame) -> pl.DataFrame:
+    def inverse(self, modelled: pl.DataFrame) -> pl.DataFrame:
         """Convert modelled rows to the user's rows, without checking them against the rules."""
         if not self.transforms:
             return modelled
         modelled_columns = {name: modelled.get_column(name) for name in modelled.columns}
-        targets = self.targets
-        frame = pl.DataFrame({name: series for name, series in modelled_columns.items() if name not in targets})
+        frame = pl.DataFrame({name: series for name, series in modelled_columns.items() if name not in self.owners})
         for transform in self.transforms:
             name = transform.target.name
-            series = transform.rebuild(frame, modelled_columns.get(name))
+            series = transform.inverse(frame, {part: modelled_columns[part] for part in transform.outputs})
             frame = frame.with_columns(series.alias(name)) if frame.width else pl.DataFrame({name: series})
         return frame.select([pl.nth(frame.columns.index(name)) for name in self.names])
 
@@ -160,7 +153,7 @@ class Relations:
             is_known, holds = satisfied(rule, frame, self.decimals)
             is_broken |= is_known & ~holds
         for transform in self.transforms if ranges else ():
-            is_broken |= transform.unfit(frame).to_numpy()
+            is_broken |= transform.faults(frame).to_numpy()
         return is_broken
 
 
@@ -179,15 +172,13 @@ def check_rules(
         n_checked: int | None = None
         n_broken: int | None = None
         grid = relations.targets.get(rule.columns[0]) if rule.kind == "grid" else None
-        if isinstance(grid, Indexed | Dated | Timed | ClockGap | Hourless) and rule.columns[0] in frame.columns:
+        if grid is not None and rule.columns[0] in frame.columns:
             grid_column = frame.get_column(rule.columns[0])
             n_checked, n_broken = len(grid_column) - grid_column.null_count(), int(grid.off_grid(grid_column).sum())
         elif rule.kind == "together":
             n_broken = count_unseen(rule)
             n_checked = None if n_broken is None else frame.height
-        elif rule.kind == "grid":
-            n_checked, n_broken = None, None  # a mixture of decimals: no number can break it
-        elif all(name in frame.columns for name in rule.columns):
+        elif rule.kind != "grid" and all(name in frame.columns for name in rule.columns):
             is_known, holds = satisfied(parse_rule(rule.text), frame, relations.decimals)
             n_checked, n_broken = int(is_known.sum()), int((is_known & ~holds).sum())
         rule_rows.append({"rule": rule.text, "kind": rule.kind, "columns": list(rule.columns), "share": rule.share})
@@ -204,10 +195,6 @@ CHECK_COLUMNS: dict[str, pl.DataType] = {
     "rows": pl.UInt64(),
     "broken": pl.UInt64(),
 }
-
-
-def _drops(transform: Transform) -> bool:
-    return isinstance(transform, Computed | Timed)
 
 
 def _percent(share: float) -> str:

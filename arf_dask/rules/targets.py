@@ -41,6 +41,15 @@ class Target:
             return 1
         return 0.0 if self.decimals is None else 10.0**-self.decimals
 
+    @property
+    def unit_dtype(self) -> pl.DataType:
+        """The dtype of units."""
+        return pl.String() if self.is_text else pl.Float64() if self.is_float else pl.Int64()
+
+    def forbidden_null(self, values: pl.Series) -> pl.Series:
+        """Flag nulls, if the training data contain none."""
+        return values.is_null() & (not self.nullable)
+
     def units(self, series: pl.Series) -> pl.Series:
         """Convert values of the column to units."""
         series = series.alias("")

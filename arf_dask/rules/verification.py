@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -12,9 +11,9 @@ import polars as pl
 from arf_dask.data.axes import FLOATS, AxisSummary, merge_axis_summaries, summarise_axis
 from arf_dask.rules.evaluation import evaluate, satisfied
 from arf_dask.rules.expressions import Comparison, Node
-from arf_dask.rules.grids import Decimals, Grid
 from arf_dask.rules.targets import Target, decimals_of
-from arf_dask.rules.transforms import Gap
+from arf_dask.rules.transforms import Transform
+from arf_dask.rules.transforms.gap import Gap
 
 COUNTS = ("rows", "known", "held", "alike", "checked", "fine", "ties", "covered", "off_grid")
 
@@ -67,7 +66,7 @@ class Asked:
     comparisons: tuple[Comparison, ...] = ()
     gaps: tuple[Gap, ...] = ()
     decimals: dict[str, int | None] = field(default_factory=dict)
-    grids: tuple[Grid, ...] = ()
+    grids: tuple[Transform, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -90,14 +89,14 @@ def count(asked: Asked, frame: pl.DataFrame) -> Counted:
     """Count the rows of a frame that satisfy each requested item."""
     formula_counts = np.array([_formula_counts(target, node, frame) for target, node in asked.formulas]).reshape(-1, 3)
     comparison_counts = np.array([_comparison_counts(rule, frame, asked) for rule in asked.comparisons]).reshape(-1, 3)
-    gap_series = [gap.reduce(frame) for gap in asked.gaps]
+    gap_series = [gap.forward(frame)[gap.target.name] for gap in asked.gaps]
     level_rows = [
-        int(series.is_in(list(gap.levels)).sum()) if gap.levels and series is not None else 0
+        int(series.is_in(list(gap.levels)).sum()) if gap.levels else 0
         for gap, series in zip(asked.gaps, gap_series, strict=True)
     ]
     known, held, alike = formula_counts.astype(np.int64).T
     checked, fine, ties = comparison_counts.astype(np.int64).T
-    gap_summaries = tuple(None if series is None else summarise_axis(series) for series in gap_series)
+    gap_summaries = tuple(summarise_axis(series) for series in gap_series)
     off_grid = np.array([_n_off_grid(grid, frame) for grid in asked.grids], dtype=np.int64)
     covered_rows = np.array(level_rows, dtype=np.int64)
     return Counted(frame.height, known, held, alike, checked, fine, ties, gap_summaries, covered_rows, off_grid)
@@ -114,13 +113,8 @@ def merge_counts(one: Counted, other: Counted) -> Counted:
     return replace(one, gaps=gaps, **merged_counts)
 
 
-def count_parts(asked: Asked, frames: list[pl.DataFrame]) -> Counted:
-    """Return the merged counts of several frames."""
-    return reduce(merge_counts, (count(asked, frame) for frame in frames))
-
-
-def _n_off_grid(grid: Grid, frame: pl.DataFrame) -> int:
-    return int(grid.off_grid(frame.get_column(grid.target.name)).sum()) if not isinstance(grid, Decimals) else 0
+def _n_off_grid(grid: Transform, frame: pl.DataFrame) -> int:
+    return int(grid.off_grid(frame.get_column(grid.target.name)).sum())
 
 
 def _formula_counts(target: Target, node: Node, frame: pl.DataFrame) -> tuple[int, int, int]:

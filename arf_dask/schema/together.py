@@ -33,7 +33,7 @@ def count_unseen(rule: Rule, frame: pl.DataFrame, schema: Schema, relations: Rel
     if not all(name in frame.columns for name in needed_names):
         return None
     needed_rows = frame.select([pl.nth(frame.columns.index(name)) for name in needed_names])
-    needed_rows = relations.reduce(_with_dtypes(needed_rows, schema, relations), rule_names)
+    needed_rows = relations.forward(_with_dtypes(needed_rows, schema, relations), rule_names)
     if variable.is_line:
         return int((encode_states(needed_rows, schema, variable_id)[0] < 0).sum())
     columns = {column.name: column for column in schema.member_columns(variable)}

@@ -7,11 +7,8 @@ from dataclasses import replace
 import polars as pl
 
 from arf_dask.data.axes import FLOATS, Axis, AxisSummary, make_axis
-from arf_dask.rules.grids import Dated
-from arf_dask.rules.hourless import Hourless
 from arf_dask.rules.relations import Relations
-from arf_dask.rules.time_parts import Timed
-from arf_dask.rules.transforms import Computed, Stated, Transform
+from arf_dask.rules.transforms import Transform
 from arf_dask.schema.columns import Column, Schema
 from arf_dask.typing import Kind
 
@@ -40,8 +37,6 @@ def _column(name: str, modelled: Column | None, relations: Relations) -> Column:
         return modelled
     dtype = relations.dtypes[name]
     nulls = 0 if modelled is None else modelled.nulls
-    if isinstance(transform, Dated | Timed | Hourless) and transform.target.is_text:
-        return Column(name, dtype, "categorical", pl.Series([], dtype=dtype), nulls=nulls)
     if transform.target.is_text:
         return Column(name, dtype, _kind(transform, "categorical"), _levels(transform, modelled, dtype), nulls=nulls)
     return Column(
@@ -50,15 +45,14 @@ def _column(name: str, modelled: Column | None, relations: Relations) -> Column:
 
 
 def _kind(transform: Transform, otherwise: Kind) -> Kind:
-    return "computed" if isinstance(transform, Computed) else otherwise
+    return otherwise if transform.outputs else "computed"
 
 
 def _levels(transform: Transform, modelled: Column | None, dtype: pl.DataType) -> pl.Series:
-    """Return the levels of a text column, without the sentinel of rows that follow the formula."""
-    if modelled is None or not isinstance(transform, Stated):
+    """Return the levels of a text column."""
+    if modelled is None:
         return pl.Series([], dtype=dtype)
-    text_levels = modelled.levels.cast(pl.String)
-    return text_levels.filter(text_levels != transform.sentinel).cast(dtype, strict=False)
+    return transform.user_levels(modelled.levels.cast(pl.String)).cast(dtype, strict=False)
 
 
 def _axis(transform: Transform) -> Axis | None:

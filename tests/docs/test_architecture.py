@@ -45,7 +45,8 @@ def module_tables() -> str:
     """A table of modules for every folder, and one for the top-level modules."""
     text = ""
     for room in [name for name in order() if (PACKAGE / name).is_dir()]:
-        rows = [f"| `{path.stem}` | {summary(path)} |" for path in sorted((PACKAGE / room).glob("[!_]*.py"))]
+        paths = {path.relative_to(PACKAGE / room): path for path in sorted((PACKAGE / room).rglob("[!_]*.py"))}
+        rows = [f"| `{name.with_suffix('').as_posix()}` | {summary(path)} |" for name, path in paths.items()]
         purpose = summary(PACKAGE / room / "__init__.py")
         text += "\n".join([f"### {room}/", "", purpose, "", "| module | content |", "|---|---|", *rows, "", ""])
     rows = [f"| `{path.stem}` | {summary(path)} |" for path in sorted(PACKAGE.glob("[!_]*.py"))]

@@ -12,7 +12,7 @@ from click.testing import CliRunner
 
 import arf_dask
 from arf_dask.cli.main import cli
-from arf_dask.rules.transforms import Gap
+from arf_dask.rules.transforms.gap import Gap
 
 DAY = dt.date(2020, 1, 1)
 

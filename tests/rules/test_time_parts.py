@@ -18,7 +18,7 @@ import arf_dask
 from arf_dask.data import parts
 from arf_dask.errors import ImpossibleConditionError, ModelFormatError, OptionError
 from arf_dask.rules.targets import Target
-from arf_dask.rules.time_parts import Timed, find_parts
+from arf_dask.rules.transforms.times import Timed, find_parts
 from arf_dask.training import stages
 
 BERLIN = ZoneInfo("Europe/Berlin")
@@ -57,7 +57,7 @@ def test_the_parts_of_an_instant_by_hand() -> None:
         "at (weekday)": [3, None],
         "at (time of day)": [timedelta(hours=14, minutes=30), None],
     }
-    assert {name: part.dtype for name, part in parts.items()} == timed.dtypes
+    assert {name: part.dtype for name, part in parts.items()} == timed.outputs
 
 
 def test_the_time_of_day_is_counted_from_local_midnight() -> None:

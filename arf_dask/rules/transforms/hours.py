@@ -7,33 +7,57 @@ all others. The timestamp keeps its day, its minutes and its seconds, and gets i
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Self
 
 import polars as pl
 
-from arf_dask.data.dates import clock_in_zone, read_dates, write_dates
+from arf_dask.data.dates import FORMS, clock_in_zone, has_clock, is_zone, read_dates, write_dates
+from arf_dask.rules.evaluation import kind_of
+from arf_dask.rules.expressions import Name, Node
 from arf_dask.rules.targets import Target
+from arf_dask.rules.transforms.base import Resolved, Transform, require_details
+from arf_dask.rules.transforms.formula import filled_nulls
+
+if TYPE_CHECKING:
+    from arf_dask.rules.relations import Relations
 
 
 @dataclass(frozen=True)
-class Hourless:
+class Hourless(Transform):
     """A timestamp that is modelled without its hour, which another column contains."""
+
+    kind = "hours"
+    detail_types = {"form": str, "zone": str}  # noqa: RUF012
 
     target: Target
     hour: str  # the column that contains the hour
     zone: str = ""  # time zone of the hour; empty for the time as written
     form: str = ""  # format of timestamps that are stored as text
 
-    def reduce(self, frame: pl.DataFrame) -> pl.Series | None:
-        return self.without_hour(frame.get_column(self.target.name)).alias(self.target.name)
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        return (self.hour,)
 
-    def rebuild(self, frame: pl.DataFrame, modelled: pl.Series | None) -> pl.Series:
-        assert modelled is not None
+    @property
+    def stored_expression(self) -> Node:
+        return Name(self.hour)
+
+    @property
+    def outputs(self) -> dict[str, pl.DataType]:
+        return {self.target.name: pl.Datetime("us")}
+
+    def forward(self, frame: pl.DataFrame) -> dict[str, pl.Series]:
+        return {self.target.name: self.without_hour(frame.get_column(self.target.name)).alias(self.target.name)}
+
+    def inverse(self, frame: pl.DataFrame, outputs: Mapping[str, pl.Series]) -> pl.Series:
+        modelled = outputs[self.target.name]
         hours = frame.get_column(self.hour).alias("").cast(pl.Int64, strict=False)
         local_time = modelled.alias("") + _durations(hours)
         return self._values(local_time).alias(self.target.name)
 
-    def unfit(self, frame: pl.DataFrame) -> pl.Series:
+    def faults(self, frame: pl.DataFrame) -> pl.Series:
         """Flag rows outside the observed range, and local times that clocks skip."""
         values = frame.get_column(self.target.name).alias("")
         return values.is_null() | ~self.target.in_range(self.target.units(values))
@@ -45,6 +69,37 @@ class Hourless:
             return values.is_null() & values.is_not_null()
         texts = values.cast(pl.String)
         return (write_dates(read_dates(texts, self.form), self.form) != texts).fill_null(True) & texts.is_not_null()
+
+    def resolve(self, known: pl.DataFrame, deduced: pl.DataFrame, *, null_is_value: bool) -> Resolved:
+        resolved = super().resolve(known, deduced, null_is_value=null_is_value)
+        values = known.get_column(self.target.name)
+        if self.hour not in known.columns:
+            return resolved._replace(unresolved=values.is_not_null().to_numpy())
+        hours = known.get_column(self.hour).alias("")
+        is_wrong = resolved.contradictory | (self.hours(values) != hours).fill_null(False).to_numpy()
+        return Resolved(resolved.columns, is_wrong, (values.is_not_null() & hours.is_null()).to_numpy())
+
+    def deduce(self, frame: pl.DataFrame, relations: Relations) -> pl.DataFrame:
+        hours = self.hours(frame.get_column(self.target.name))
+        return frame.with_columns(filled_nulls(frame.get_column(self.hour), hours))
+
+    def details(self) -> dict[str, Any]:
+        return {"form": self.form, "zone": self.zone}
+
+    @classmethod
+    def parse(
+        cls, target: Target, node: Node | None, details: dict[str, Any], dtypes: Mapping[str, pl.DataType], where: str
+    ) -> Self:
+        is_valid = node is not None and isinstance(node, Name) and kind_of(node, dtypes, where) in ("integer", "number")
+        is_valid = is_valid and (
+            details["form"] in FORMS and has_clock(details["form"])
+            if target.is_text
+            else isinstance(target.dtype, pl.Datetime) and not details["form"]
+        )
+        is_valid = is_valid and (not details["zone"] or is_zone(details["zone"]))
+        require_details(is_valid, where, "no timestamp with an hour")
+        assert isinstance(node, Name)
+        return cls(target, node.column, details["zone"], details["form"])
 
     def hours(self, series: pl.Series) -> pl.Series:
         """Return the hours of timestamps, in the time zone of the hour column."""
@@ -75,16 +130,3 @@ class Hourless:
 
 def _durations(hours: pl.Series) -> pl.Series:
     return (hours * 3_600_000_000).cast(pl.Duration("us"))
-
-
-def is_zone(zone: str) -> bool:
-    """Whether Polars knows a time zone by this name.
-
-    >>> is_zone("Europe/Berlin"), is_zone("Mars/Olympus")
-    (True, False)
-    """
-    try:
-        pl.Series([0]).cast(pl.Datetime("us", "UTC")).dt.convert_time_zone(zone)
-    except pl.exceptions.PolarsError:
-        return False
-    return True

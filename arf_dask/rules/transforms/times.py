@@ -7,14 +7,17 @@ their distributions and their dependence on other columns.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import polars as pl
 
-from arf_dask.data.dates import clock_in_zone, read_dates, write_dates
+from arf_dask.data.dates import FORMS, clock_in_zone, has_clock, is_zone, read_dates, write_dates
+from arf_dask.rules.expressions import Node
 from arf_dask.rules.targets import Target
+from arf_dask.rules.transforms.base import Transform, require_details
 
 LEAST_ROWS = 200
 LEAST_DAYS, LEAST_WEEKS = 14, 10  # in fewer days, the number line itself shows the pattern
@@ -22,15 +25,20 @@ HOUR_EFFECT, WEEKDAY_EFFECT = 0.1, 0.015  # minimum chi-square distance from equ
 DEVIATIONS = 6.0  # minimum number of standard deviations beyond chance
 FIRST_MONDAY = 4  # days after 1970-01-01
 TIME_OF_DAY = "time of day"
+MOST_DAYS = 10_000_000  # limit of dates in model files
 
 
 @dataclass(frozen=True)
-class Timed:
+class Timed(Transform):
     """A date or timestamp that is modelled by its day (or week and weekday) and its time of day.
 
     The time of day is the duration since local midnight, so that every instant has exactly one day and one time, also
     where clocks are changed.
     """
+
+    kind = "parts"
+    detail_types = {"weekday": bool, "zone": str, "form": str, "days": list}  # noqa: RUF012
+    one_to_one = True
 
     target: Target
     weekday: bool = False  # whether week and weekday take the place of the day
@@ -45,13 +53,12 @@ class Timed:
         return tuple(f"{self.target.name} ({part})" for part in (*parts, *((TIME_OF_DAY,) if self._has_time else ())))
 
     @property
-    def dtypes(self) -> dict[str, pl.DataType]:
-        """The dtypes of the modelled columns."""
+    def outputs(self) -> dict[str, pl.DataType]:
         dtypes = [pl.Date(), pl.Int8()] if self.weekday else [pl.Date()]
         return dict(zip(self.names, [*dtypes, pl.Duration(self._unit)], strict=False))
 
-    def reduce(self, frame: pl.DataFrame) -> pl.Series | None:
-        return None
+    def forward(self, frame: pl.DataFrame) -> dict[str, pl.Series]:
+        return self.split(frame.get_column(self.target.name))
 
     def split(self, series: pl.Series) -> dict[str, pl.Series]:
         """Return the modelled columns of these values; null where the value is null."""
@@ -66,8 +73,12 @@ class Timed:
             parts.append((instants - self._midnights(days)).cast(pl.Duration(self._unit)))
         return {name: part.alias(name) for name, part in zip(self.names, parts, strict=True)}
 
-    def rebuild(self, frame: pl.DataFrame, modelled: pl.Series | None) -> pl.Series:
-        return self.join([frame.get_column(name).alias("") for name in self.names])
+    def inverse(self, frame: pl.DataFrame, outputs: Mapping[str, pl.Series]) -> pl.Series:
+        return self.join([outputs[name].alias("") for name in self.names])
+
+    def forward_known(self, frame: pl.DataFrame) -> tuple[dict[str, pl.Series], pl.Series]:
+        parts = self.forward(frame)
+        return parts, parts[self.names[0]].is_not_null()
 
     def join(self, parts: list[pl.Series]) -> pl.Series:
         """Return the values with these parts; null if a part is null or the day has no such time."""
@@ -86,12 +97,11 @@ class Timed:
             )
         return self._values(instants).alias(self.target.name)
 
-    def unfit(self, frame: pl.DataFrame) -> pl.Series:
-        """Flag rows outside the observed range, and nulls in columns without nulls."""
-        values = frame.get_column(self.target.name).alias("")
-        is_forbidden = values.is_null() & (not self.target.nullable)
+    def faults(self, frame: pl.DataFrame) -> pl.Series:
         if self.days is None:
-            return is_forbidden | ~self.target.in_range(self.target.units(values))
+            return super().faults(frame)
+        values = frame.get_column(self.target.name).alias("")
+        is_forbidden = self.target.forbidden_null(values)
         day_numbers = self._days(self._instants(values)).to_physical()
         return is_forbidden | ~day_numbers.is_between(*self.days).fill_null(True)
 
@@ -104,6 +114,25 @@ class Timed:
     def text(self) -> str:
         """Describe the format; empty for dates and timestamps, which obey no rule."""
         return f"{self.target.name} is a time written as {self.form}" if self.form else ""
+
+    def details(self) -> dict[str, Any]:
+        return {"weekday": self.weekday, "zone": self.zone, "form": self.form, "days": list(self.days or ())}
+
+    @classmethod
+    def parse(
+        cls, target: Target, node: Node | None, details: dict[str, Any], dtypes: Mapping[str, pl.DataType], where: str
+    ) -> Self:
+        form, days = details["form"], details["days"]
+        is_valid = (target.is_text and form in FORMS and has_clock(form)) or (
+            not form and isinstance(target.dtype, pl.Date | pl.Datetime)
+        )
+        is_valid = is_valid and (not details["zone"] or is_zone(details["zone"]))
+        is_valid = is_valid and len(days) == (2 if form else 0)
+        is_valid = is_valid and all(type(day) is int and abs(day) < MOST_DAYS for day in days)
+        require_details(is_valid, where, "parts that its type does not have")
+        timed = cls(target, details["weekday"], details["zone"], form, tuple(days) or None)
+        require_details(not set(timed.names) & set(dtypes), where, "parts with the name of a column")
+        return timed
 
     @property
     def _has_time(self) -> bool:

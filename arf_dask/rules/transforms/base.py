@@ -1,0 +1,186 @@
+"""The interface of all transforms: a column of the user's table, and the modelled columns in its place.
+
+A transform knows everything about itself: how values are modelled (`forward`) and rebuilt (`inverse`), which rows it
+cannot mean (`faults`, `off_grid`, `contradicts`), what known values tell about others (`deduce`, `repair`), and how it
+is written into a model file (`details`, `parse`). No other module asks which transform it is.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from graphlib import CycleError, TopologicalSorter
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
+
+import numpy as np
+import polars as pl
+
+from arf_dask.data.stored_fields import require
+from arf_dask.rules.expressions import Node, columns_of
+from arf_dask.rules.targets import Target
+from arf_dask.typing import Flags
+
+if TYPE_CHECKING:
+    from arf_dask.rules.relations import Relations
+
+MODEL_JSON = "model.json"
+MOST_DECIMALS = 38
+
+
+class Resolved(NamedTuple):
+    """Known values of a column as modelled columns."""
+
+    columns: Mapping[str, pl.Series]
+    contradictory: Flags  # rows that contradict the transform
+    unresolved: Flags  # rows whose modelled value depends on an unknown input, so that it has to be integrated out
+
+
+class Transform(ABC):
+    """A column of the user's table that is modelled by other columns: none, one or several."""
+
+    target: Target
+    kind: ClassVar[str]  # its name in model files
+    detail_types: ClassVar[Mapping[str, Any]]  # the fields that it has in model files, with their types
+    one_to_one: ClassVar[bool] = False  # whether the modelled columns determine the value without other columns
+    keeps_values: ClassVar[bool] = True  # False if values change after drawing, which would tear bundles apart
+    is_distance: ClassVar[bool] = False  # whether a distance from another column is modelled
+
+    @property
+    def expression(self) -> Node | None:
+        """The expression of other columns that is evaluated to rebuild the column, if any."""
+        return None
+
+    @property
+    def stored_expression(self) -> Node | None:
+        """The expression that is written into model files."""
+        return self.expression
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        """The other columns of the user's table that are needed to rebuild the column."""
+        return () if self.expression is None else columns_of(self.expression)
+
+    @property
+    @abstractmethod
+    def outputs(self) -> dict[str, pl.DataType]:
+        """The modelled columns in the place of the column, with their dtypes."""
+
+    @abstractmethod
+    def forward(self, frame: pl.DataFrame) -> dict[str, pl.Series]:
+        """Convert the column of the user's rows to the modelled columns."""
+
+    @abstractmethod
+    def inverse(self, frame: pl.DataFrame, outputs: Mapping[str, pl.Series]) -> pl.Series:
+        """Rebuild the column from the modelled columns, and from its inputs in `frame`."""
+
+    def faults(self, frame: pl.DataFrame) -> pl.Series:
+        """Flag rebuilt rows outside the observed range, and nulls in columns without nulls."""
+        values = frame.get_column(self.target.name).alias("")
+        return ~self.target.in_range(self.target.units(values)) | self.target.forbidden_null(values)
+
+    def off_grid(self, series: pl.Series) -> pl.Series:
+        """Flag values that the modelled columns cannot express; nulls are not flagged."""
+        return pl.Series(np.zeros(len(series), dtype=bool))
+
+    def text(self) -> str:
+        """Describe the values of the column as a rule; empty if there is nothing to say."""
+        return ""
+
+    def user_levels(self, modelled: pl.Series) -> pl.Series:
+        """Return the levels of the column, given those of the modelled column."""
+        return modelled[:0]
+
+    def with_target(self, target: Target) -> Self:
+        """Return the transform of a column whose range was counted over all rows."""
+        return replace(self, target=target)  # type: ignore[type-var]
+
+    def forward_known(self, frame: pl.DataFrame) -> tuple[dict[str, pl.Series], pl.Series]:
+        """Convert rows in which null means unknown; also return the rows whose modelled columns are known."""
+        return self.forward(frame), frame.get_column(self.target.name).is_not_null()
+
+    def resolve(self, known: pl.DataFrame, deduced: pl.DataFrame, *, null_is_value: bool) -> Resolved:
+        """Convert known values for a density.
+
+        Args:
+            known: the known columns.
+            deduced: the known columns, with the values that they imply.
+            null_is_value: whether null is a value of its own, or unknown.
+        """
+        is_wrong = self.off_grid(deduced.get_column(self.target.name)).to_numpy()
+        return Resolved(self.forward(deduced), is_wrong, np.zeros(known.height, dtype=bool))
+
+    def contradicts(self, frame: pl.DataFrame) -> Flags:
+        """Flag complete rows that contradict the transform."""
+        return np.zeros(frame.height, dtype=bool)
+
+    def deduce(self, frame: pl.DataFrame, relations: Relations) -> pl.DataFrame:
+        """Fill in the values that known values imply; null means unknown."""
+        return frame
+
+    def repair(
+        self, rows: pl.DataFrame, known: pl.DataFrame, relations: Relations, *, move_bases: bool = False
+    ) -> pl.DataFrame:
+        """Change unknown values of completed rows that contradict the transform; `known` has null where unknown.
+
+        With `move_bases`, the base of an order that is broken moves next to the known column.
+        """
+        return rows
+
+    @property
+    def sets_itself(self) -> bool:
+        """Whether every wanted value is reached by setting the modelled column."""
+        return False
+
+    def set_to(self, units: pl.Series, frame: pl.DataFrame) -> pl.Series:
+        """Return the modelled values that give the column these units, for transforms that set themselves."""
+        raise NotImplementedError
+
+    def follow_formula(self, rows: pl.DataFrame, modelled: pl.DataFrame) -> pl.DataFrame:
+        """Set modelled rows so that the column follows its formula; `rows` are the rebuilt rows."""
+        return modelled
+
+    def details(self) -> dict[str, Any]:
+        """Return the fields of the transform for the model file, without target and expression."""
+        return {}
+
+    @classmethod
+    @abstractmethod
+    def parse(
+        cls, target: Target, node: Node | None, details: dict[str, Any], dtypes: Mapping[str, pl.DataType], where: str
+    ) -> Self:
+        """Return the transform that a model file describes, or raise a ModelFormatError."""
+
+
+def in_order(transforms: Sequence[Transform]) -> list[Transform] | None:
+    """Sort transforms topologically, so that each follows its inputs; None if they contain a cycle."""
+    by_name = {transform.target.name: transform for transform in transforms}
+    positions = {name: position for position, name in enumerate(by_name)}
+    sorter = TopologicalSorter({name: [i for i in one.inputs if i in by_name] for name, one in by_name.items()})
+    try:
+        sorter.prepare()
+    except CycleError:
+        return None
+    ordered: list[Transform] = []
+    while sorter.is_active():
+        ready_names = sorted(sorter.get_ready(), key=positions.__getitem__)
+        ordered += [by_name[name] for name in ready_names]
+        sorter.done(*ready_names)
+    return ordered
+
+
+def is_finite(value: Any) -> bool:
+    """Whether a number of a model file is finite; other values count as finite."""
+    return not isinstance(value, float) or math.isfinite(value)
+
+
+def require_details(is_valid: bool, where: str, what: str) -> None:
+    """Raise a ModelFormatError unless the details of a transform are valid."""
+    require(is_valid, MODEL_JSON, f"{where}: {what}")
+
+
+def nulls_where(is_lost: pl.Series, series: pl.Series) -> pl.Series:
+    """Replace the flagged values by null."""
+    blank = pl.Series(series.name, [None], dtype=series.dtype).new_from_index(0, len(series))
+    return blank.zip_with(is_lost, series)

@@ -1,0 +1,216 @@
+"""Columns that a formula determines: in every row (they are not modelled), or in a share of the rows (a state)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Self
+
+import polars as pl
+
+from arf_dask.rules.evaluation import evaluate
+from arf_dask.rules.expressions import Call, Comparison, Name, Node, write
+from arf_dask.rules.solving import adjust, solve
+from arf_dask.rules.targets import Target
+from arf_dask.rules.transforms.base import Resolved, Transform, is_finite, nulls_where, require_details
+from arf_dask.typing import Flags
+
+if TYPE_CHECKING:
+    from arf_dask.rules.relations import Relations
+
+
+@dataclass(frozen=True)
+class Computed(Transform):
+    """A column that a formula determines in every row. It is not modelled."""
+
+    kind = "computed"
+    detail_types = {}  # noqa: RUF012
+
+    target: Target
+    formula: Node
+
+    @property
+    def expression(self) -> Node:
+        return self.formula
+
+    @property
+    def outputs(self) -> dict[str, pl.DataType]:
+        return {}
+
+    def forward(self, frame: pl.DataFrame) -> dict[str, pl.Series]:
+        return {}
+
+    def inverse(self, frame: pl.DataFrame, outputs: Mapping[str, pl.Series]) -> pl.Series:
+        return self.target.values(self.target.formula_units(evaluate(self.formula, frame)))
+
+    def faults(self, frame: pl.DataFrame) -> pl.Series:
+        """Flag rows where the formula gives a value outside the dtype or the observed range, or an unexpected null."""
+        formula_units = self.target.formula_units(evaluate(self.formula, frame))
+        values = frame.get_column(self.target.name).alias("")
+        is_lost = formula_units.is_not_null() & values.is_null()
+        return is_lost | ~self.target.in_range(formula_units) | self.target.forbidden_null(values)
+
+    def resolve(self, known: pl.DataFrame, deduced: pl.DataFrame, *, null_is_value: bool) -> Resolved:
+        own_values, is_given = deduced.get_column(self.target.name), known.get_column(self.target.name).is_not_null()
+        if not all(name in known.columns for name in self.inputs):
+            return Resolved({}, (is_given & False).to_numpy(), is_given.to_numpy())
+        formula_values = evaluate(self.formula, deduced)
+        disagrees = ~self.target.agrees(own_values, formula_values)
+        is_unresolved = is_given & False
+        if not null_is_value:
+            disagrees &= (own_values.is_not_null() & formula_values.is_not_null()).to_numpy()
+            is_unresolved = is_given & formula_values.is_null()
+        return Resolved({}, disagrees, is_unresolved.to_numpy())
+
+    def contradicts(self, frame: pl.DataFrame) -> Flags:
+        return ~self.target.agrees(frame.get_column(self.target.name), evaluate(self.formula, frame))
+
+    def deduce(self, frame: pl.DataFrame, relations: Relations) -> pl.DataFrame:
+        """Fill in the value of the formula, or the only unknown input of a known value."""
+        name = self.target.name
+        frame = frame.with_columns(filled_nulls(frame.get_column(name), self.inverse(frame, {})))
+        for column in self.inputs:
+            solution = solve(self._equation, column)
+            if solution is None or column in relations.targets:
+                continue
+            solved_values = _solved(solution, column, frame, relations)
+            trial_frame = frame.with_columns(filled_nulls(frame.get_column(column), solved_values))
+            formula_agrees = self.target.agrees(frame.get_column(name), evaluate(self.formula, trial_frame))
+            is_solved = pl.Series(formula_agrees) & frame.get_column(name).is_not_null()
+            new_values = trial_frame.get_column(column).zip_with(is_solved, frame.get_column(column))
+            frame = frame.with_columns(new_values.alias(column))
+        return frame
+
+    def repair(
+        self, rows: pl.DataFrame, known: pl.DataFrame, relations: Relations, *, move_bases: bool = False
+    ) -> pl.DataFrame:
+        """Solve for an unknown input in rows where a known value disagrees with the formula."""
+        if self.target.name not in known.columns:
+            return rows
+        is_wrong = pl.Series(self.contradicts(rows)) & known.get_column(self.target.name).is_not_null()
+        for column in self.inputs:
+            solution = solve(self._equation, column) or adjust(self._equation, column)
+            if solution is None or not is_wrong.any():
+                continue
+            is_unknown = known.get_column(column).is_null() if column in known.columns else is_wrong
+            solved_values = _solved(solution, column, rows, relations)
+            is_changed = is_wrong & is_unknown & solved_values.is_not_null()
+            rows = rows.with_columns(solved_values.zip_with(is_changed, rows.get_column(column)).alias(column))
+            is_wrong = is_wrong & ~is_changed
+        return rows
+
+    @property
+    def _equation(self) -> Comparison:
+        return Comparison(Name(self.target.name), "==", self.formula)
+
+    @classmethod
+    def parse(
+        cls, target: Target, node: Node | None, details: dict[str, Any], dtypes: Mapping[str, pl.DataType], where: str
+    ) -> Self:
+        assert node is not None
+        return cls(target, node)
+
+
+@dataclass(frozen=True)
+class Stated(Transform):
+    """A column that a formula determines in a share of the rows. "Follows the formula" is one of its states."""
+
+    kind = "state"
+    detail_types = {"sentinel": int | float | str}  # noqa: RUF012
+
+    target: Target
+    formula: Node
+    sentinel: int | float | str  # modelled value of the rows that follow the formula
+
+    @property
+    def expression(self) -> Node:
+        return self.formula
+
+    @property
+    def outputs(self) -> dict[str, pl.DataType]:
+        return {self.target.name: self.target.unit_dtype}
+
+    def forward(self, frame: pl.DataFrame) -> dict[str, pl.Series]:
+        column_values = frame.get_column(self.target.name)
+        follows_formula = pl.Series(self.target.agrees(column_values, evaluate(self.formula, frame)))
+        return {self.target.name: self.marked(self.target.units(column_values), follows_formula)}
+
+    def marked(self, units: pl.Series, follows: pl.Series) -> pl.Series:
+        """Replace the units of the rows that follow the formula by the sentinel."""
+        sentinel_series = pl.Series([self.sentinel], dtype=units.dtype).new_from_index(0, len(units))
+        return sentinel_series.zip_with(follows, units).alias(self.target.name)
+
+    def follows(self, modelled: pl.Series) -> pl.Series:
+        """Flag the modelled rows that follow the formula."""
+        return (modelled.alias("") == self.sentinel).fill_null(False)
+
+    def inverse(self, frame: pl.DataFrame, outputs: Mapping[str, pl.Series]) -> pl.Series:
+        modelled = outputs[self.target.name]
+        formula_units = self.target.formula_units(evaluate(self.formula, frame))
+        own_units = modelled.cast(formula_units.dtype).alias("")
+        own_units = _clock_units(own_units) if self._is_clock else own_units
+        return self.target.values(formula_units.zip_with(self.follows(modelled), own_units))
+
+    @property
+    def _is_clock(self) -> bool:
+        return isinstance(self.formula, Call) and self.formula.function in ("clock", "clock24")
+
+    def user_levels(self, modelled: pl.Series) -> pl.Series:
+        """Return the levels without the sentinel of rows that follow the formula."""
+        text_levels = modelled.cast(pl.String)
+        return text_levels.filter(text_levels != self.sentinel)
+
+    def forward_known(self, frame: pl.DataFrame) -> tuple[dict[str, pl.Series], pl.Series]:
+        series, name = frame.get_column(self.target.name), self.target.name
+        is_decided = evaluate(self.formula, frame).is_not_null() | series.is_null()
+        return {name: self.forward(frame)[name].zip_with(is_decided, self.target.units(series))}, series.is_not_null()
+
+    def resolve(self, known: pl.DataFrame, deduced: pl.DataFrame, *, null_is_value: bool) -> Resolved:
+        own_values, nothing = deduced.get_column(self.target.name), (pl.Series([False]).new_from_index(0, known.height))
+        if not all(name in known.columns for name in self.inputs):
+            return Resolved({}, nothing.to_numpy(), known.get_column(self.target.name).is_not_null().to_numpy())
+        columns = self.forward(deduced)
+        if not null_is_value:
+            columns = {name: nulls_where(own_values.is_null(), series) for name, series in columns.items()}
+        return Resolved(columns, nothing.to_numpy(), nothing.to_numpy())
+
+    def follow_formula(self, rows: pl.DataFrame, modelled: pl.DataFrame) -> pl.DataFrame:
+        follows = pl.Series([True]).new_from_index(0, rows.height)
+        states = self.marked(self.target.units(rows.get_column(self.target.name)), follows)
+        return modelled.with_columns(states.cast(modelled.schema[self.target.name], strict=False))
+
+    def details(self) -> dict[str, Any]:
+        return {"sentinel": self.sentinel}
+
+    @classmethod
+    def parse(
+        cls, target: Target, node: Node | None, details: dict[str, Any], dtypes: Mapping[str, pl.DataType], where: str
+    ) -> Self:
+        is_valid = isinstance(details["sentinel"], str) == target.is_text and is_finite(details["sentinel"])
+        require_details(is_valid, where, "a state that its type does not have")
+        assert node is not None
+        return cls(target, node, details["sentinel"])
+
+
+def text_sentinel(formula: Node, taken: pl.Series) -> str:
+    """Return a level that no row has, to mark the texts that follow the formula."""
+    sentinel = f"= {write(formula)}"
+    while (taken == sentinel).any():
+        sentinel = f"={sentinel}"
+    return sentinel
+
+
+def filled_nulls(series: pl.Series, other: pl.Series) -> pl.Series:
+    """Fill the nulls of a column from another series."""
+    return series.zip_with(series.is_not_null(), other.cast(series.dtype, strict=False)).alias(series.name)
+
+
+def _solved(solution: Node, column: str, frame: pl.DataFrame, relations: Relations) -> pl.Series:
+    column_target = relations.target_of(column)
+    return column_target.values(column_target.formula_units(evaluate(solution, frame)))
+
+
+def _clock_units(units: pl.Series) -> pl.Series:
+    """Spread the numbers between two hours that no clock shows, such as 1763, over the minutes of their hour."""
+    minutes = units % 100
+    return units - minutes + minutes.zip_with(minutes < 60, ((minutes - 60) * 1.5).floor().cast(units.dtype))

@@ -1,0 +1,267 @@
+"""Columns that are modelled by a distance: from another column, an expression, or the time on another clock."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+import polars as pl
+
+from arf_dask.rules.evaluation import evaluate, kind_of
+from arf_dask.rules.expressions import Call, Name, Node
+from arf_dask.rules.targets import Target
+from arf_dask.rules.transforms.base import (
+    MOST_DECIMALS,
+    Resolved,
+    Transform,
+    is_finite,
+    nulls_where,
+    require_details,
+)
+from arf_dask.rules.transforms.grid import Indexed
+from arf_dask.typing import Flags
+
+if TYPE_CHECKING:
+    from arf_dask.rules.relations import Relations
+
+DAY = 1_440  # minutes
+LAST_CLOCK = 2_400  # midnight at the end of a day
+
+
+class Distance(Transform):
+    """What the distances have in common: without a known base, nothing is known of the gap."""
+
+    is_distance = True
+
+    @property
+    @abstractmethod
+    def expression(self) -> Node: ...
+
+    @abstractmethod
+    def gap(self, units: pl.Series, frame: pl.DataFrame) -> pl.Series:
+        """Return the gaps between these units and the base."""
+
+    def forward_known(self, frame: pl.DataFrame) -> tuple[dict[str, pl.Series], pl.Series]:
+        is_known = frame.get_column(self.target.name).is_not_null() & evaluate(self.expression, frame).is_not_null()
+        return self.forward(frame), is_known
+
+    def resolve(self, known: pl.DataFrame, deduced: pl.DataFrame, *, null_is_value: bool) -> Resolved:
+        own_values = deduced.get_column(self.target.name)
+        is_wrong = self.off_grid(own_values).to_numpy()
+        if not all(name in known.columns for name in self.inputs):
+            return Resolved({}, is_wrong, known.get_column(self.target.name).is_not_null().to_numpy())
+        columns, is_unresolved = self.forward(deduced), np.zeros(known.height, dtype=bool)
+        if not null_is_value:
+            is_lost = evaluate(self.expression, deduced).is_null()
+            columns = {name: nulls_where(is_lost, series) for name, series in columns.items()}
+            is_unresolved = (own_values.is_not_null() & is_lost).to_numpy()
+        return Resolved(columns, is_wrong, is_unresolved)
+
+    def set_to(self, units: pl.Series, frame: pl.DataFrame) -> pl.Series:
+        return self.gap(units, frame)
+
+
+@dataclass(frozen=True)
+class ClockGap(Distance):
+    """A clock number (HHMM) that is modelled by the minutes since another clock number, across midnight."""
+
+    kind = "clock"
+    detail_types = {}  # noqa: RUF012
+
+    target: Target
+    base: str  # the other column
+
+    @property
+    def expression(self) -> Node:
+        return Call("clock_minutes", (Name(self.base),))
+
+    @property
+    def stored_expression(self) -> Node:
+        return Name(self.base)
+
+    @property
+    def outputs(self) -> dict[str, pl.DataType]:
+        return {self.target.name: pl.Int64()}
+
+    def forward(self, frame: pl.DataFrame) -> dict[str, pl.Series]:
+        return {self.target.name: self.gap(frame.get_column(self.target.name), frame).alias(self.target.name)}
+
+    def gap(self, units: pl.Series, frame: pl.DataFrame) -> pl.Series:
+        """Return the minutes from the base to these clock numbers."""
+        return (self._clock().index(units) - self.base_units(frame)) % DAY
+
+    def inverse(self, frame: pl.DataFrame, outputs: Mapping[str, pl.Series]) -> pl.Series:
+        minutes = outputs[self.target.name].alias("").cast(pl.Int64) + self.base_units(frame)
+        # Midnight is 2400 if the column contains 2400, otherwise 0.
+        first_minute = int(self.target.high == LAST_CLOCK)
+        return self._clock().value((minutes - first_minute) % DAY + first_minute)
+
+    def off_grid(self, series: pl.Series) -> pl.Series:
+        """Flag values that are not clock numbers."""
+        return self._clock().off_grid(series)
+
+    def base_units(self, frame: pl.DataFrame) -> pl.Series:
+        """Return the minutes since midnight of the base; 0 where it is null."""
+        return evaluate(self.expression, frame).fill_null(0)
+
+    @property
+    def sets_itself(self) -> bool:
+        return True
+
+    def _clock(self) -> Indexed:
+        return Indexed(self.target, "clock")
+
+    @classmethod
+    def parse(
+        cls, target: Target, node: Node | None, details: dict[str, Any], dtypes: Mapping[str, pl.DataType], where: str
+    ) -> Self:
+        is_valid = isinstance(node, Name) and target.dtype.is_numeric() and target.low is not None
+        is_valid = is_valid and node is not None and kind_of(node, dtypes, where) in ("integer", "number")
+        require_details(is_valid, where, "no clock number")
+        assert isinstance(node, Name)
+        return cls(target, node.column)
+
+
+@dataclass(frozen=True)
+class Gap(Distance):
+    """A column that is modelled by its distance from an expression: an order, or a formula with a remainder."""
+
+    kind = "gap"
+    detail_types = {  # noqa: RUF012
+        "sign": int,
+        "least": int | float | None,
+        "levels": list,
+        "decimals": int | None,
+        "step": float | None,
+    }
+
+    target: Target
+    base: Node
+    sign: int  # 1: above the base; -1: below it
+    least: float | int | None  # smallest gap that the rule allows, in units; None for a remainder
+    levels: tuple[float | int, ...] = ()  # possible remainders, if there are few
+    decimals: int | None = None  # decimals of the gaps, for floats
+    step: float | None = None  # step of the column, if all of its values are multiples of a step
+
+    @property
+    def expression(self) -> Node:
+        return self.base
+
+    @property
+    def outputs(self) -> dict[str, pl.DataType]:
+        return {self.target.name: self.target.unit_dtype}
+
+    def forward(self, frame: pl.DataFrame) -> dict[str, pl.Series]:
+        units, base = self.target.units(frame.get_column(self.target.name)), self.base_units(frame)
+        # Snap to levels before rounding: rounding could move a remainder half a unit off its level by a full unit.
+        gap = self.rounded(self._snapped((units - base) * self.sign))
+        if self.least is not None:
+            gap = gap.clip(lower_bound=self.least)
+        return {self.target.name: gap.alias(self.target.name)}
+
+    def inverse(self, frame: pl.DataFrame, outputs: Mapping[str, pl.Series]) -> pl.Series:
+        gap, base = outputs[self.target.name].alias(""), self.base_units(frame)
+        gap = gap.clip(lower_bound=self.least) if self.least is not None else gap
+        units = self._on_grid(self.target.rounded(base + gap * self.sign))
+        return self.target.values(self._held(units, base))
+
+    def gap(self, units: pl.Series, frame: pl.DataFrame) -> pl.Series:
+        return self.rounded((units - self.base_units(frame)) * self.sign)
+
+    def base_units(self, frame: pl.DataFrame) -> pl.Series:
+        """Return the base in units of the target; the lowest (or highest) observed value where it is null."""
+        value = evaluate(self.base, frame)
+        # For floats, the base keeps its decimals: only the sum is rounded.
+        units = value.cast(pl.Float64) if self.target.is_float else self.target.formula_units(value)
+        return units.fill_null(self.target.low if self.sign > 0 else self.target.high)
+
+    def rounded(self, gap: pl.Series) -> pl.Series:
+        """Round gaps to remove the floating-point noise of differences."""
+        if not self.target.is_float:
+            return gap
+        return gap.round(self.decimals) if self.decimals is not None else gap
+
+    def _snapped(self, gap: pl.Series) -> pl.Series:
+        """Replace remainders that equal a level up to rounding by that level."""
+        tolerance = 0.5 * (1 + 1e-6) * float(self.target.unit) + 1e-9
+        for level in self.levels:
+            is_near = ((gap - level).abs() <= tolerance).fill_null(False)
+            gap = pl.Series([level], dtype=gap.dtype).new_from_index(0, len(gap)).zip_with(is_near, gap)
+        return gap
+
+    def _on_grid(self, units: pl.Series) -> pl.Series:
+        return units if self.step is None else self.target.rounded((units / self.step).round() * self.step)
+
+    def _held(self, units: pl.Series, base: pl.Series) -> pl.Series:
+        """Clip sums to the observed range, and keep them on the correct side of the base."""
+        if self.least is None:
+            return units
+        low, high = self.target.low, self.target.high
+        units = units.clip(low, high)
+        if self.target.is_float and self.target.decimals is not None:
+            units_per_one = 10.0**self.target.decimals
+            # Where rounding crossed the base, use the nearest value on the correct side with the column's decimals.
+            nearest_allowed = ((base * units_per_one * self.sign - 1e-9).ceil() * self.sign / units_per_one).round(
+                self.target.decimals
+            )
+            crosses_base = ((units - base) * self.sign < 0).fill_null(False)
+            units = nearest_allowed.zip_with(crosses_base, units)
+        return units
+
+    def resolve(self, known: pl.DataFrame, deduced: pl.DataFrame, *, null_is_value: bool) -> Resolved:
+        resolved = super().resolve(known, deduced, null_is_value=null_is_value)
+        if self.least is None or not resolved.columns:
+            return resolved
+        return resolved._replace(contradictory=resolved.contradictory | self._below(deduced))
+
+    def _below(self, frame: pl.DataFrame) -> Flags:
+        """Flag rows that violate the minimum gap to the base."""
+        gap_units = (self.target.units(frame.get_column(self.target.name)) - self.base_units(frame)) * self.sign
+        base_known = evaluate(self.base, frame).is_not_null()
+        return np.asarray(((gap_units < (self.least or 0) - 1e-9) & base_known).fill_null(False).to_numpy())
+
+    def repair(
+        self, rows: pl.DataFrame, known: pl.DataFrame, relations: Relations, *, move_bases: bool = False
+    ) -> pl.DataFrame:
+        """Move an unknown base next to the known column in rows that violate the minimum gap."""
+        name = self.target.name
+        if not move_bases or self.least is None or name not in known.columns:
+            return rows
+        if not isinstance(self.base, Name) or self.base.column in relations.targets:
+            return rows
+        column, base_target = self.base.column, relations.target_of(self.base.column)
+        own_units = self.target.units(rows.get_column(name))
+        is_wrong = ((own_units - self.base_units(rows)) * self.sign < self.least).fill_null(False)
+        is_unknown = known.get_column(column).is_null() if column in known.columns else is_wrong
+        moved_values = base_target.values(own_units - self.sign * self.least)
+        return rows.with_columns(moved_values.zip_with(is_wrong & is_unknown, rows.get_column(column)).alias(column))
+
+    @property
+    def sets_itself(self) -> bool:
+        return self.least is not None
+
+    def details(self) -> dict[str, Any]:
+        return {
+            "sign": self.sign,
+            "least": self.least,
+            "levels": list(self.levels),
+            "decimals": self.decimals,
+            "step": self.step,
+        }
+
+    @classmethod
+    def parse(
+        cls, target: Target, node: Node | None, details: dict[str, Any], dtypes: Mapping[str, pl.DataType], where: str
+    ) -> Self:
+        levels, step, decimals = details["levels"], details["step"], details["decimals"]
+        is_valid = all(type(level) in (int, float) and is_finite(level) for level in levels)
+        is_valid = is_valid and details["sign"] in (-1, 1) and is_finite(details["least"])
+        is_valid = is_valid and not target.is_text and target.low is not None
+        is_valid = is_valid and (decimals is None or 0 <= decimals <= MOST_DECIMALS)
+        is_valid = is_valid and (step is None or (is_finite(step) and target.is_float and step > 0))
+        require_details(is_valid, where, "a gap out of bounds")
+        assert node is not None
+        return cls(target, node, details["sign"], details["least"], tuple(levels), decimals, step)

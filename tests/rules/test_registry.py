@@ -1,0 +1,135 @@
+"""What every transform of the registry promises, on one frame with a column of each kind."""
+
+from datetime import date, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+from polars.testing import assert_series_equal
+
+import arf_dask
+from arf_dask.rules.grammar import parse_expression
+from arf_dask.rules.relations import Relations
+from arf_dask.rules.targets import Target
+from arf_dask.rules.transforms import TRANSFORMS, Transform, in_order
+from arf_dask.rules.transforms.decimals import Decimals
+from arf_dask.rules.transforms.formula import Computed, Stated
+from arf_dask.rules.transforms.gap import ClockGap, Gap
+from arf_dask.rules.transforms.grid import Indexed
+from arf_dask.rules.transforms.hours import Hourless
+from arf_dask.rules.transforms.texts import Dated
+from arf_dask.rules.transforms.times import Timed
+from arf_dask.storage.rule_fields import describe_relations, parse_relations
+
+N = 400
+RNG = np.random.default_rng(2)
+DAYS = RNG.integers(0, 200, N)
+HOURS = np.clip(RNG.normal(13, 3, N).astype(int), 0, 23)
+AT = [
+    datetime(2022, 1, 3) + timedelta(days=int(d), hours=int(h), minutes=int(m))
+    for d, h, m in zip(DAYS, HOURS, RNG.integers(0, 60, N), strict=True)
+]
+DEPARTURE = RNG.integers(0, 1_440, N)
+ARRIVAL = (DEPARTURE + RNG.integers(20, 200, N)) % 1_440
+PRICE = np.round(RNG.gamma(3, 20, N), 2)
+FRAME = pl.DataFrame(
+    {
+        "group": np.array(["a", "b"])[RNG.integers(0, 2, N)],
+        "price": PRICE,
+        "double": np.round(2 * PRICE, 2),
+        "paid": np.where(RNG.random(N) < 0.6, PRICE, np.round(PRICE * RNG.random(N), 2)),
+        "low": RNG.integers(0, 50, N),
+        "month": [date(2018 + int(m) // 12, int(m) % 12 + 1, 1) for m in RNG.integers(0, 60, N)],
+        "departure": DEPARTURE // 60 * 100 + DEPARTURE % 60,
+        "arrival": ARRIVAL // 60 * 100 + ARRIVAL % 60,
+        "rate": np.where(RNG.random(N) < 0.6, np.round(PRICE * 7.1, 1), np.round(PRICE * 7.1 + RNG.random(N), 3)),
+        "day": [(date(2022, 1, 3) + timedelta(days=int(d))).strftime("%d.%m.%Y") for d in DAYS],
+        "at": AT,
+        "hour": HOURS,
+        "seen": AT,
+    }
+).with_columns(high=pl.col("low") + pl.Series(RNG.poisson(4, N)))
+
+
+def target(name: str, decimals: int | None = None) -> Target:
+    blank = Target(name, FRAME.schema[name], decimals)
+    units = blank.units(FRAME[name])
+    low: Any = None if blank.is_text else units.min()
+    high: Any = None if blank.is_text else units.max()
+    return Target(name, FRAME.schema[name], decimals, low, high, nullable=False)
+
+
+EXAMPLES: dict[str, Transform] = {
+    "computed": Computed(target("double", 2), parse_expression("2 * price")),
+    "state": Stated(target("paid", 2), parse_expression("price"), -1.0),
+    "gap": Gap(target("high", 0), parse_expression("low"), 1, 0),
+    "clock": ClockGap(target("arrival", 0), "departure"),
+    "grid": Indexed(target("month"), "month_start"),
+    "decimals": Decimals(target("rate", 3), ((1, 0.6),)),
+    "dates": Dated(target("day"), "%d.%m.%Y"),
+    "hours": Hourless(target("at"), "hour"),
+    "parts": Timed(target("seen"), weekday=True),
+}
+each_kind = pytest.mark.parametrize("kind", TRANSFORMS)
+
+
+def test_there_is_an_example_of_every_kind() -> None:
+    assert {kind: type(one) for kind, one in EXAMPLES.items()} == TRANSFORMS
+
+
+@each_kind
+def test_rows_come_back_from_what_is_modelled(kind: str) -> None:
+    transform = EXAMPLES[kind]
+    modelled = transform.forward(FRAME)
+    assert {name: series.dtype for name, series in modelled.items()} == transform.outputs
+    values = transform.inverse(FRAME.drop(transform.target.name), modelled)
+    if transform.keeps_values:
+        assert_series_equal(values, FRAME[transform.target.name])
+    assert not transform.off_grid(FRAME[transform.target.name]).any()
+    assert not transform.faults(FRAME).any()
+    assert not transform.contradicts(FRAME).any()
+
+
+@each_kind
+def test_known_values_are_modelled_as_whole_rows_are(kind: str) -> None:
+    transform = EXAMPLES[kind]
+    for name, series in transform.forward_known(FRAME)[0].items():
+        assert_series_equal(series, transform.forward(FRAME)[name])
+    resolved = transform.resolve(FRAME, FRAME, null_is_value=True)
+    assert not resolved.contradictory.any()
+    assert not resolved.unresolved.any()
+    assert set(resolved.columns) == set(transform.outputs)
+
+
+@each_kind
+def test_values_outside_the_range_and_new_nulls_are_drawn_again_or_cannot_occur(kind: str) -> None:
+    transform = EXAMPLES[kind]
+    name = transform.target.name
+    blank = FRAME.with_columns(pl.Series(name, [None], dtype=FRAME.schema[name]).new_from_index(0, N))
+    assert transform.faults(blank).all() or transform.one_to_one
+
+
+@each_kind
+def test_a_model_file_describes_it_completely(kind: str) -> None:
+    relations = Relations(tuple(FRAME.columns), dict(FRAME.schema), {}, (), (EXAMPLES[kind],))
+    assert parse_relations(describe_relations(relations)).transforms == relations.transforms
+
+
+def test_transforms_are_sorted_by_what_they_need() -> None:
+    needs_high = Computed(target("paid", 2), parse_expression("high * 2"))
+    assert in_order([needs_high, EXAMPLES["gap"]]) == [EXAMPLES["gap"], needs_high]
+    circle = Computed(target("low", 0), parse_expression("high - 1"))
+    assert in_order([circle, EXAMPLES["gap"]]) is None
+
+
+def test_all_kinds_together_are_fitted_sampled_completed_saved_and_checked(tmp_path: Path) -> None:
+    model = arf_dask.fit(FRAME, trees=5, seed=1)
+    model.save(tmp_path / "m")
+    rows = arf_dask.load(tmp_path / "m").sample(300, seed=2)
+    assert rows.equals(model.sample(300, seed=2))
+    assert model.check(rows)["broken"].fill_null(0).sum() == 0
+    holes = FRAME.head(50).with_columns(pl.lit(None, FRAME.schema["high"]).alias("high"))
+    assert model.impute(holes, draws=1, seed=3)[0]["high"].null_count() == 0
+    assert np.isfinite(model.log_density(FRAME.head(50)).to_numpy()).all()
