@@ -7,13 +7,12 @@ from typing import Any, Literal, Protocol, Unpack, overload
 
 import polars as pl
 
-from arf_dask.data.frames import check_kind, is_frame, to_kind
+from arf_dask.data.frames import check_kind, to_kind
 from arf_dask.errors import OptionError
 from arf_dask.forest.tables import LeafTables
 from arf_dask.inference.dask_rows import dask_frame
-from arf_dask.inference.guarded_rows import make_guarded_source, sample_guarded_conditions
 from arf_dask.inference.lazy_rows import lazy_frame, plan_rows
-from arf_dask.inference.sources import check_memory, check_policy, check_rows, sample_source
+from arf_dask.inference.sources import check_memory, check_policy, check_rows
 from arf_dask.options import SampleOptions
 from arf_dask.queries import ModelQueries
 from arf_dask.release.fitting import release_report
@@ -99,10 +98,9 @@ class Model(ModelQueries, ModelSinks):
                 same model: 0 for the first job, 1,000 for the next if the first had 1,000 rows, and so on. Jobs with
                 disjoint ranges never share identifiers, whatever their seeds; by default every job starts anew.
             frame: The type of the result: a "polars" DataFrame, a "pandas" DataFrame, or an "arrow" Table; "lazy" and
-                "dask" give a LazyFrame or Dask DataFrame whose rows are drawn on demand, block by block. If `given` is
-                a frame, these two hold other draws from the same distribution. `head` of a LazyFrame draws only the
-                first rows, but a later slice draws all rows before it, as Polars passes no offset to its sources. `loc`
-                of the Dask DataFrame draws only the partitions of the selected rows:
+                "dask" give a LazyFrame or Dask DataFrame of the same rows, drawn on demand, block by block. `head` of a
+                LazyFrame draws only the first rows, but a later slice draws all rows before it, as Polars passes no
+                offset to its sources. `loc` of the Dask DataFrame draws only the partitions of the selected rows:
                 `model.sample(10**9, seed=1, frame="dask").loc[999_999_990:999_999_994].compute()`.
             progress: Whether to show progress, as in `fit`.
 
@@ -123,19 +121,14 @@ class Model(ModelQueries, ModelSinks):
         check_rows(n)
         check_policy(on_impossible)
         check_kind(frame)
-        sampler = self._sampler_from(first_key)
+        if frame not in ("lazy", "dask"):
+            check_memory(n, len(self.schema.columns))
+        plan = plan_rows(self._sampler_from(first_key), n, given, on_impossible, entropy(seed))
         if frame in ("lazy", "dask"):
-            plan = plan_rows(sampler, n, given, on_impossible, entropy(seed))
             return lazy_frame(plan) if frame == "lazy" else dask_frame(plan)
-        check_memory(n, len(self.schema.columns))
-        chosen = entropy(seed)
         with progress_for(progress) as report:
-            report.stage("sampling", n)
-            if is_frame(given):
-                rows = sample_guarded_conditions(sampler, given, n, chosen, on_impossible)
-            else:
-                rows = sample_source(make_guarded_source(sampler, given, on_impossible), n, chosen, report)
-        return to_kind(rows, frame)
+            report.stage("sampling", plan.rows)
+            return to_kind(plan.collect(report), frame)
 
     def _pass_gate(self, gate: Gate, n: int, about: Mapping[str, Any], mode: str, progress: Any) -> int | None:
         """Evaluate the rows that would be written, and return the seed used."""
@@ -151,7 +144,6 @@ class Model(ModelQueries, ModelSinks):
         chosen = entropy(seed)
 
         def draw(rows: int) -> pl.DataFrame:
-            # Draw as the sinks do: with a frame of conditions, `sample` draws other rows.
             planned = self.sample(n, frame="lazy", **{**about, "seed": chosen})
             return planned.head(rows).collect()
 

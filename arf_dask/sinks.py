@@ -90,7 +90,7 @@ class ModelSinks(ModelTables):
         """Write synthetic rows to a data set of Parquet files. Memory use does not depend on the number of rows.
 
         The files part-00000.parquet, ... hold the rows of `sample(n, given=given, seed=seed)` in order, for any
-        `rows_per_file` (if `given` is a frame: other draws from the same distribution). Files appear atomically;
+        `rows_per_file`. Files appear atomically;
         _manifest.parquet and then _SUCCESS are written last. The same job always gives the same bytes.
 
         Args:

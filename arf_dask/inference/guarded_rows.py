@@ -9,7 +9,7 @@ import polars as pl
 
 from arf_dask.data.copy_guard import Candidates, CopyGuard, Redrawn, redraw_copies
 from arf_dask.inference.forge import Sampler
-from arf_dask.inference.ruled_completion import draw_ruled_block, sample_ruled_conditions, user_condition_frame
+from arf_dask.inference.ruled_completion import draw_ruled_block, sample_ruled_conditions
 from arf_dask.inference.ruled_sources import make_row_source
 from arf_dask.inference.sources import Block, ConditionBlock, Source
 from arf_dask.runtime.seeds import Stage, generator
@@ -49,17 +49,6 @@ def make_guarded_source(sampler: Sampler, given: Any, on_impossible: OnImpossibl
 def rows_redrawn(source: Source, block: Block) -> int:
     """Return how many rows of a block were redrawn because they were copies; 0 if another process drew the block."""
     return source.redrawn.get(block.number, 0) if isinstance(source, GuardedSource) else 0
-
-
-def sample_guarded_conditions(
-    sampler: Sampler, given: Any, n: int, seed: int, on_impossible: OnImpossible
-) -> pl.DataFrame:
-    """Draw `n` rows for every row of a frame of conditions, in order, without copies of real rows."""
-    rows = sample_ruled_conditions(sampler, given, n, seed, on_impossible)
-    if sampler.tables.guard is None:
-        return rows
-    conditions = user_condition_frame(given, sampler.tables)
-    return _redraw_conditions(sampler, rows, conditions, (seed, 0), 0, on_impossible).frame
 
 
 def draw_guarded_block(

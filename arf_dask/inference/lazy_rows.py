@@ -1,6 +1,6 @@
-"""Lazily drawn rows: generated block by block in constant memory when Polars or another reader requests them.
+"""Plans of rows: drawn block by block, at once or when Polars or another reader requests them.
 
-The rows of a plan equal those of `Model.sample` with the same seed: a block is a pure function of model, seed and
+The rows of a plan are the same whoever reads them and in whatever order: a block is a pure function of model, seed and
 block number.
 """
 
@@ -20,6 +20,7 @@ from arf_dask.inference.guarded_rows import draw_guarded_block, make_guarded_sou
 from arf_dask.inference.ruled_completion import user_condition_frame
 from arf_dask.inference.sources import Source, cut_blocks, cut_conditions
 from arf_dask.runtime.once import OncePerProcess
+from arf_dask.runtime.progress import Progress
 from arf_dask.runtime.tasks import Runner, Threads
 from arf_dask.typing import OnImpossible
 
@@ -59,6 +60,14 @@ class RowPlan:
         for block, frame in (runner or Threads(1)).map(_draw, self, blocks):
             first_row, stop_row = max(first, block.first), min(stop, block.first + block.rows)
             yield frame.slice(first_row - block.first, stop_row - first_row)
+
+    def collect(self, report: Progress) -> pl.DataFrame:
+        """Draw all rows on all cores; the result does not depend on the number of cores."""
+        frames = [pl.DataFrame(schema=self.tables.dtypes)]
+        for frame in self.read(0, self.rows, Threads()):
+            frames.append(frame)
+            report.advance(frame.height)
+        return pl.concat(frames[1:] or frames)
 
     def draw(self, block: Any) -> pl.DataFrame:
         """Draw one block."""

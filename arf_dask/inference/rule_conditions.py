@@ -7,6 +7,7 @@ A condition on a computed column, a state or a gap does not translate into a con
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -122,12 +123,13 @@ def allowed(series: pl.Series, known: Any, where: str) -> Flags:
 
 
 def relaxed(given: Sequence[Mapping[str, Any]], relations: Relations) -> list[dict[str, Any]]:
-    """Return necessary conditions on the modelled columns, one per alternative."""
-    return [_relaxed_one(alternative, relations) for alternative in given]
+    """Return necessary conditions on the modelled columns: alternatives, one of which every row satisfies."""
+    return [condition for alternative in given for condition in _relaxed_one(alternative, relations)]
 
 
-def _relaxed_one(given: Mapping[str, Any], relations: Relations) -> dict[str, Any]:
+def _relaxed_one(given: Mapping[str, Any], relations: Relations) -> list[dict[str, Any]]:
     modelled_conditions: dict[str, Any] = {}
+    part_alternatives: list[list[dict[str, Any]]] = []
     for name, column_condition in given.items():
         match relations.targets.get(name):
             case None:
@@ -156,8 +158,11 @@ def _relaxed_one(given: Mapping[str, Any], relations: Relations) -> dict[str, An
             case Hourless() as timestamps:
                 modelled_conditions[name] = hourless_condition(column_condition, timestamps)
             case Timed() as timed:
-                modelled_conditions |= part_conditions(column_condition, timed)
-    return modelled_conditions
+                part_alternatives.append(part_conditions(column_condition, timed))
+    return [
+        modelled_conditions | {name: ends for parts in combination for name, ends in parts.items()}
+        for combination in product(*part_alternatives)
+    ]
 
 
 def with_given_decimals(rows: pl.DataFrame, given: Sequence[Mapping[str, Any]], relations: Relations) -> pl.DataFrame:
@@ -312,6 +317,8 @@ def _imply_gap(gap: Gap, known: Any, given: Mapping[str, Any], relations: Relati
 
 def _inside(series: pl.Series, known: Interval, where: str) -> Flags:
     is_inside = series.is_not_null()
+    if series.dtype.is_float():
+        is_inside &= series.is_not_nan()
     if known.low is not None:
         low = fitting_value(known.low, series.dtype, where)
         is_inside &= (series >= low) if known.closed in ("both", "left") else (series > low)

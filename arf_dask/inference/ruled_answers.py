@@ -179,7 +179,7 @@ def _numbers(rows: pl.DataFrame, column: str) -> pl.Series:
 def _mean(series: pl.Series) -> pl.Series:
     """Return the mean of a numeric or temporal column, or the most frequent level of any other."""
     if series.dtype.is_numeric():
-        return pl.Series(series.name, [series.cast(pl.Float64).mean()], dtype=pl.Float64)
+        return pl.Series(series.name, [series.cast(pl.Float64).drop_nans().mean()], dtype=pl.Float64)
     if series.dtype.is_temporal():
         physical_mean = series.to_physical().cast(pl.Float64).mean()
         value = None if physical_mean is None else round(float(physical_mean))  # type: ignore[arg-type]

@@ -33,8 +33,8 @@ from arf_dask.typing import Flags, OnImpossible
 
 ATTEMPTS = 60
 LEAST_DRAWN = 256
+EFFECTIVE_SHARE = 2  # rows of the effective sample size per row that is kept, where inputs are solved for
 RARE = 0.02  # acceptance rate below which inputs are solved for
-PINNED = 4  # proposals per row that is solved for
 
 
 class Ruled(NamedTuple):
@@ -64,7 +64,7 @@ class Ruled(NamedTuple):
             n_valid, n_tried = n_valid + valid_rows.height, n_tried + attempt_tried
             pinned = pinned or (n_tried >= LEAST_DRAWN and n_valid < RARE * n_tried)
         fresh_rows = pl.concat(valid_frames) if valid_frames else block_rows[:0]
-        return self._filled(block_rows, wrong_rows, fresh_rows, seed, block)
+        return self._filled(block_rows, wrong_rows, fresh_rows)
 
     def _rebuilt(self, modelled: pl.DataFrame) -> pl.DataFrame:
         return with_given_decimals(self.relations.inverse(modelled), self.given, self.relations)
@@ -90,24 +90,30 @@ class Ruled(NamedTuple):
         n_fitting = int((row_weights > 0).sum())
         if not n_fitting:
             return rebuilt_rows[:0], modelled.height
-        chosen_rows = rng.choice(len(row_weights), min(missing, max(1, n_fitting)), p=row_weights / row_weights.sum())
+        # Rows are chosen without replacement, and few enough of them that their weights still decide.
+        n_effective = int(row_weights.sum() ** 2 / (row_weights**2).sum())
+        n_chosen = min(missing, max(1, n_effective // EFFECTIVE_SHARE))
+        chosen_rows = rng.choice(len(row_weights), n_chosen, replace=False, p=row_weights / row_weights.sum())
         return rebuilt_rows[np.sort(chosen_rows)], modelled.height
 
-    def _filled(self, rows: pl.DataFrame, wrong: Any, fresh: pl.DataFrame, seed: int, block: Block) -> pl.DataFrame:
+    def _filled(self, rows: pl.DataFrame, wrong: Any, fresh: pl.DataFrame) -> pl.DataFrame:
         """Replace wrong rows by fresh ones; identifiers keep their positions."""
         if not fresh.height and len(wrong) == rows.height:
             raise self._impossible()
-        if fresh.height < len(wrong):  # too few: repeat valid rows
-            valid_rows = rows[np.setdiff1d(np.arange(rows.height), wrong)]
-            row_pool = pl.concat([fresh, valid_rows])
-            spare_rows = generator(seed, Stage.RULES, block.number, ATTEMPTS).integers(
-                row_pool.height, size=len(wrong) - fresh.height
-            )
-            fresh = pl.concat([fresh, row_pool[spare_rows]])
+        if fresh.height < len(wrong):
+            raise self._too_few(rows.height - len(wrong) + fresh.height, rows.height)
         row_order = np.arange(rows.height)
         row_order[wrong] = rows.height + np.arange(len(wrong))
         merged_rows = pl.concat([rows, fresh[: len(wrong)]])[row_order]
         return merged_rows.with_columns([rows.get_column(name) for name in self.keys])
+
+    def _too_few(self, n_found: int, n_asked: int) -> ImpossibleConditionError:
+        what = "the rules" if self.given == [{}] else f"given={self.given[0] if len(self.given) == 1 else self.given!r}"
+        remedy = "Leave out one of the declared rules" if self.given == [{}] else "Widen the condition"
+        return ImpossibleConditionError(
+            f"{what}: only {n_found:,} of {n_asked:,} rows were found in {ATTEMPTS} attempts: hardly any row that the "
+            f"model draws fits. {remedy}, or ask for fewer rows."
+        )
 
     def _impossible(self) -> ImpossibleConditionError:
         if self.given == [{}]:
@@ -131,7 +137,7 @@ def make_row_source(sampler: Sampler, given: Any, on_impossible: OnImpossible) -
         None
         if given is None or modelled_conditions == [{}]
         else modelled_conditions[0]
-        if isinstance(given, Mapping)
+        if isinstance(given, Mapping) and len(modelled_conditions) == 1
         else modelled_conditions
     )
     source = make_source(sampler, model_condition, on_impossible)

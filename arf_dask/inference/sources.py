@@ -20,9 +20,7 @@ from arf_dask.inference.readings import level_token
 from arf_dask.inference.relaxing import possible_part, relax_rows
 from arf_dask.runtime.disk import machine_memory
 from arf_dask.runtime.forks import check_not_forked
-from arf_dask.runtime.progress import Progress
 from arf_dask.runtime.seeds import Stage, generator
-from arf_dask.runtime.tasks import Threads
 from arf_dask.schema.columns import Schema
 from arf_dask.schema.encoding import column_tokens
 from arf_dask.typing import Flags, OnImpossible
@@ -89,20 +87,6 @@ def make_source(sampler: Sampler, given: Any, on_impossible: OnImpossible) -> So
     if len(alternatives) == 1 and len(_scalars(alternatives[0])) == len(alternatives[0]):
         return CompletedSource(_only_row(sampler, alternatives[0]))
     return _relaxed(sampler, alternatives)
-
-
-def sample_source(source: Source, n: int, seed: int, report: Progress) -> pl.DataFrame:
-    """Draw `n` rows block by block on all cores; the result does not depend on the number of cores."""
-    frames = []
-    for frame in Threads().map(_draw, (source, seed), cut_blocks(n)):
-        frames.append(frame)
-        report.advance(frame.height)
-    return pl.concat(frames)
-
-
-def _draw(shared: tuple[Source, int], block: Block) -> pl.DataFrame:
-    source, seed = shared
-    return source.draw(seed, block)
 
 
 def sample_conditions(sampler: Sampler, given: Any, n: int, seed: int, on_impossible: OnImpossible) -> pl.DataFrame:

@@ -11,20 +11,28 @@ from arf_dask.inference.conditions import Interval, is_choices
 from arf_dask.inference.given_values import fitting_value
 from arf_dask.rules.transforms.times import Timed
 
+MOST_ALTERNATIVES = 64
 
-def part_conditions(known: Any, timed: Timed) -> dict[str, Any]:
-    """Return necessary conditions on the parts of a timestamp; exact if the condition lies within one day."""
+
+def part_conditions(known: Any, timed: Timed) -> list[dict[str, Any]]:
+    """Return alternative conditions on the parts of a timestamp, one of which is necessary.
+
+    They are exact for single instants and for intervals within a day. More than `MOST_ALTERNATIVES` instants are
+    reduced to a condition on their days or weeks.
+    """
     if known is None:
-        return dict.fromkeys(timed.names)
+        return [dict.fromkeys(timed.names)]
     is_list = is_choices(known) and not isinstance(known, tuple | Interval)
     choices = list(known) if is_list else [known]
     if not choices:
         raise OptionError(f"given: {timed.target.name!r}: an empty list. Give at least one choice.")
-    alternatives = [None if choice is None else _range_conditions(choice, timed) for choice in choices]
-    if len(alternatives) == 1 and alternatives[0] is not None:
-        return alternatives[0]
+    alternatives = [
+        dict.fromkeys(timed.names) if choice is None else _range_conditions(choice, timed) for choice in choices
+    ]
+    if len(alternatives) <= MOST_ALTERNATIVES:
+        return alternatives
     first_part = timed.names[0]
-    return {first_part: [None if ranges is None else ranges.get(first_part, (None, None)) for ranges in alternatives]}
+    return [{first_part: [ranges.get(first_part, (None, None)) for ranges in alternatives]}]
 
 
 def _range_conditions(known: Any, timed: Timed) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from arf_dask.data.stored_fields import parse_fields, require
 from arf_dask.errors import OptionError
 from arf_dask.forest.tables import LeafTables
 from arf_dask.rules.evaluation import check_comparison, kind_of
-from arf_dask.rules.expressions import Name, Node, columns_of, write
+from arf_dask.rules.expressions import Node, columns_of, write
 from arf_dask.rules.grammar import parse_expression, parse_rule
 from arf_dask.rules.relations import KINDS, Relations, Rule
 from arf_dask.rules.targets import Target
@@ -120,8 +120,8 @@ def _parse_node(text: str, target: Target, dtypes: dict[str, pl.DataType], where
     try:
         node = parse_expression(text)
         kind_of(node, dtypes, where)
-        is_valid = target.name not in columns_of(node) and bool(columns_of(node)) and node != Name(target.name)
+        is_valid = target.name not in columns_of(node)
     except OptionError as error:
         require(False, MODEL_JSON, f"{where}: {error}")
-    require(is_valid, MODEL_JSON, f"{where}: computed from itself or from nothing")
+    require(is_valid, MODEL_JSON, f"{where}: computed from itself")
     return node
