@@ -130,7 +130,7 @@ class VariableTables:
         total probability is about that of the combinations seen once (Good-Turing). As the prior has only a small
         weight in a leaf, their number is multiplied accordingly.
         """
-        is_unseen = (self.histogram == 0) & ~self.variable.is_line
+        is_unseen = (self.histogram == 0) & (not self.variable.is_line)
         if self.support != "open" or len(self.columns) == 1 or not is_unseen.any():
             return self.histogram
         n_rows = int(self.histogram.sum())

@@ -12,6 +12,7 @@ quotes, with quotes and backslashes inside escaped by a backslash. `functions.FU
 
 from __future__ import annotations
 
+import math
 import re
 from difflib import get_close_matches
 from typing import NamedTuple
@@ -21,6 +22,7 @@ from arf_dask.rules.expressions import COMPARISONS, Call, Comparison, Constant, 
 from arf_dask.rules.functions import FUNCTIONS
 
 MOST_CHARACTERS = 10_000
+LARGEST_INTEGER = 2.0**63  # larger integers are read as floats
 DEEPEST = 50  # maximum nesting depth of brackets
 TOKEN = re.compile(
     r"""\s*(?:
@@ -150,8 +152,7 @@ class _Reader:
         token = self.take()
         match token.kind:
             case "number":
-                is_integer = token.text.isdigit()
-                return Constant(int(token.text) if is_integer else float(token.text))
+                return Constant(self.number(token))
             case "text":
                 return Constant(re.sub(r"\\(.)", r"\1", token.text[1:-1]))
             case "column":
@@ -165,6 +166,16 @@ class _Reader:
             self.expect(")")
             return node
         raise self.error(token, "a column, a number, a text or a bracket")
+
+    def number(self, token: Token) -> int | float:
+        """Return the value of a number; integers beyond 64 bits are floats, which Polars can compute with."""
+        value = float(token.text)
+        if math.isinf(value):
+            raise OptionError(
+                f"rule {self.text[:60]!r}: the number {token.text[:20]!r} (character {token.place + 1}) is infinite. "
+                "Use a smaller one, or leave the rule out."
+            )
+        return int(token.text) if token.text.isdigit() and value < LARGEST_INTEGER else value
 
     def call(self, name: Token) -> Node:
         if name.text not in FUNCTIONS:

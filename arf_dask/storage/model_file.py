@@ -168,8 +168,19 @@ def _write(tables: LeafTables, directory: Path) -> None:
     content = {**header_fields, **_described(tables), "files": file_entries}
     json_text = json.dumps({**content, "sha256": _content_hash(content)}, allow_nan=False, indent=1)
     (directory / MODEL_JSON).write_text(json_text, encoding="utf-8")
+    _check_written(tables, directory)
     sync_to_disk(directory / MODEL_JSON)
     sync_to_disk(directory)
+
+
+def _check_written(tables: LeafTables, directory: Path) -> None:
+    """Parse the `model.json` that was just written, and raise a ModelFormatError if `load` would refuse it."""
+    try:
+        fields = _read_json(directory)
+        relations = parse_relations(fields["relations"])
+        check_relations(replace(tables, relations=relations))
+    except ModelFormatError as error:
+        raise ModelFormatError(f"this model could not be loaded again and was not saved: {error}") from error
 
 
 def _content_hash(content: Mapping[str, Any]) -> str:
