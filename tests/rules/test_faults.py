@@ -12,7 +12,7 @@ import pytest
 import arf_dask
 from arf_dask import ModelFormatError, OptionError
 from arf_dask.rules.expressions import Name
-from arf_dask.rules.transforms import Computed
+from arf_dask.rules.transforms.formula import Computed
 
 ROWS = 200
 
