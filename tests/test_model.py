@@ -96,7 +96,8 @@ def test_every_option_is_typed_shown_and_explained() -> None:
     for function in (arf_dask.fit, arf_dask.adversarial_forest, arf_dask.synthesize):
         shown = inspect.signature(function).parameters
         assert {name: shown[name].default for name in Options.__dataclass_fields__} == vars(Options())
-    assert all(f"        {name}: " in arf_dask.fit.__doc__ for name in Options.__dataclass_fields__)
+    explained = inspect.getdoc(arf_dask.fit) or ""
+    assert all(f"\n    {name}: " in explained for name in Options.__dataclass_fields__)
 
 
 def test_a_pickled_model_answers_as_before_and_leaves_held_out_rows_behind(data: Any) -> None:

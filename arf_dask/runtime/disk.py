@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 import shutil
@@ -17,9 +18,20 @@ def resolve_path(path: Path) -> Path:
     """Return the absolute path without symbolic links. Raises an OptionError if no file can have this path."""
     try:
         str(path).encode()  # Parquet writers accept no other names
-        return path.resolve()
-    except (ValueError, RuntimeError) as error:  # a NUL or a lone surrogate, or a loop of symbolic links
+        resolved = path.resolve()
+        if _is_link_loop(resolved):
+            raise ValueError(os.strerror(errno.ELOOP))
+    except (ValueError, RuntimeError) as error:  # a NUL, a lone surrogate or a loop of links
         raise OptionError(f"path {str(path)!r}: cannot be used ({error}). Give another path.") from error
+    return resolved
+
+
+def _is_link_loop(path: Path) -> bool:
+    try:
+        path.stat()
+    except OSError as error:
+        return error.errno == errno.ELOOP
+    return False
 
 
 def sync_to_disk(path: Path) -> None:
