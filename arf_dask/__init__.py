@@ -13,6 +13,7 @@ one step. `adversarial_forest`, `forde` and `forge` are the three algorithms of 
 """
 
 from arf_dask.api import adversarial_forest, fit, forde, forge, load
+from arf_dask.data.value_sets import Interval
 from arf_dask.errors import (
     ArfError,
     ClusterError,
@@ -30,7 +31,6 @@ from arf_dask.errors import (
     RuleWarning,
     UnsupportedColumnError,
 )
-from arf_dask.inference.conditions import Interval
 from arf_dask.model import Model
 from arf_dask.namespace import FrameNamespace as _FrameNamespace  # noqa: F401, registers df.arf
 from arf_dask.release.policy import Limits, ReleasePolicy

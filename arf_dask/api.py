@@ -21,8 +21,8 @@ from arf_dask.runtime.progress import ProgressFunction, progress_for
 from arf_dask.runtime.seeds import entropy
 from arf_dask.storage.remote_model import read_model
 from arf_dask.training.forests import AdversarialForest
-from arf_dask.training.releases import fit_release_tables
-from arf_dask.training.stages import fit_tables, refit_tables, train_forest
+from arf_dask.training.releases import fit_released
+from arf_dask.training.stages import fit_parts, refit_leaves, train_forest
 from arf_dask.typing import OnImpossible, PathLike
 
 
@@ -123,10 +123,10 @@ def fit(
         if release is not None:
             frame = to_polars(train_rows, reading).frame
             return Model(
-                fit_release_tables(frame, release, fit_options, chosen_seed, runner, report), kept_back, judge_release
+                fit_released(frame, release, fit_options, chosen_seed, runner, report), kept_back, judge_release
             )
         with open_parts(train_rows, runner, reading) as parts:
-            return Model(fit_tables(parts, fit_options, chosen_seed, runner, report), kept_back, judge_release)
+            return Model(fit_parts(parts, fit_options, chosen_seed, runner, report), kept_back, judge_release)
 
 
 def load(path: PathLike, *, storage_options: Mapping[str, Any] | None = None) -> Model:
@@ -152,9 +152,9 @@ def load(path: PathLike, *, storage_options: Mapping[str, Any] | None = None) ->
         >>> model.schema.names
         ['x']
     """
-    tables = read_model(path, storage_options)
-    tell_if_unguarded(tables)
-    return Model(tables, judge=judge_release)
+    fitted = read_model(path, storage_options)
+    tell_if_unguarded(fitted)
+    return Model(fitted, judge=judge_release)
 
 
 @shows_options
@@ -227,7 +227,7 @@ def forde(
         3
     """
     with progress_for(progress) as report, runner_for(client) as runner, open_parts(data, runner) as parts:
-        return Model(refit_tables(forest, parts, runner, report))
+        return Model(refit_leaves(forest, parts, runner, report))
 
 
 def forge(

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any, Literal, Protocol, Unpack, overload
 
 import polars as pl
 
 from arf_dask.data.frames import check_kind, to_kind
 from arf_dask.errors import OptionError
-from arf_dask.forest.tables import LeafTables
+from arf_dask.forest.fitted import Fitted
 from arf_dask.inference.dask_rows import dask_frame
-from arf_dask.inference.lazy_rows import lazy_frame, plan_rows
+from arf_dask.inference.row_plan import lazy_frame, plan_rows
 from arf_dask.inference.sources import check_memory, check_policy, check_rows
 from arf_dask.options import SampleOptions
 from arf_dask.queries import ModelQueries
@@ -46,8 +47,8 @@ class Model(ModelQueries, ModelSinks):
           accuracy  ... out of bag after ...
     """
 
-    def __init__(self, tables: LeafTables, holdout: pl.DataFrame | None = None, judge: Judge | None = None) -> None:
-        super().__init__(tables)
+    def __init__(self, fitted: Fitted, holdout: pl.DataFrame | None = None, judge: Judge | None = None) -> None:
+        super().__init__(fitted)
         self._holdout = holdout
         self._judge = judge
 
@@ -162,7 +163,7 @@ class Model(ModelQueries, ModelSinks):
             >>> round(model.without_smoothing().probability({"sex": "f"}), 6)
             0.75
         """
-        return Model(self._tables.without_smoothing())
+        return Model(replace(self._fitted, tables=self._fitted.tables.without_smoothing()))
 
     def save(self, path: PathLike, storage_options: Mapping[str, Any] | None = None) -> None:
         """Save the model to a directory for `arf_dask.load`. It contains statistics, but no training rows.
@@ -183,8 +184,8 @@ class Model(ModelQueries, ModelSinks):
             >>> again.sample(5, seed=3).equals(model.sample(5, seed=3))
             True
         """
-        save_model(self._tables, path, storage_options)
+        save_model(self._fitted, path, storage_options)
 
     def __getstate__(self) -> dict[str, Any]:
         # Held-out rows are not pickled, nor is the release gate, which needs them.
-        return {"_tables": self._tables, "_holdout": None, "_judge": None}
+        return {"_fitted": self._fitted, "_holdout": None, "_judge": None}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
@@ -13,8 +12,8 @@ import polars as pl
 from arf_dask.data.frames import to_polars
 from arf_dask.errors import OptionError
 from arf_dask.forest.dependence import dependence_frame
+from arf_dask.forest.fitted import Fitted
 from arf_dask.forest.table_frames import leaf_frame, node_frame, round_frame, summarise_model
-from arf_dask.forest.tables import LeafTables
 from arf_dask.inference.forge import Sampler
 from arf_dask.rules.relations import Rule, check_rules
 from arf_dask.runtime.display import TextInNotebooks
@@ -26,8 +25,8 @@ from arf_dask.schema.user_view import user_schema
 class ModelTables(TextInNotebooks):
     """The tables of a model, and the properties that expose them."""
 
-    def __init__(self, tables: LeafTables) -> None:
-        self._tables = tables
+    def __init__(self, fitted: Fitted) -> None:
+        self._fitted = fitted
 
     @property
     def schema(self) -> Schema:
@@ -45,7 +44,7 @@ class ModelTables(TextInNotebooks):
             >>> [rule.text for rule in arf_dask.fit(data, trees=5, seed=1).rules]
             ['c == a + b']
         """
-        return [*self._tables.relations.rules, *together_rules(self._tables.schema, self._tables.relations)]
+        return [*self._fitted.relations.rules, *together_rules(self._fitted.schema, self._fitted.relations)]
 
     def check(self, data: Any) -> pl.DataFrame:
         """Count the rows of a frame that violate each rule of the model.
@@ -70,44 +69,44 @@ class ModelTables(TextInNotebooks):
             [1]
         """
         frame = to_polars(data).frame
-        schema, relations = self._tables.schema, self._tables.relations
+        schema, relations = self._fitted.schema, self._fitted.relations
         return check_rules(self.rules, relations, frame, lambda rule: count_unseen(rule, frame, schema, relations))
 
     @property
     def options(self) -> Mapping[str, object]:
         """The options and seed that the model was fitted with."""
-        return self._tables.options
+        return self._fitted.options
 
     @property
     def rounds(self) -> pl.DataFrame:
         """One row per round of the adversarial loop: round, accuracy (out of bag), leaves."""
-        return round_frame(self._tables)
+        return round_frame(self._fitted.tables)
 
     @property
     def dependence(self) -> pl.DataFrame:
         """One row per edge of the dependency tree: parent, child, information (nats lost by independence)."""
-        return dependence_frame(self._tables.dependence, self.schema)
+        return dependence_frame(self._fitted.tables.dependence, self.schema)
 
     @property
     def leaves(self) -> pl.DataFrame:
         """One row per leaf: leaf, tree, node, rows, coverage (share of the rows of its tree)."""
-        return leaf_frame(self._tables)
+        return leaf_frame(self._fitted.tables)
 
     @property
     def nodes(self) -> pl.DataFrame:
         """One row per (tree, node): tree, node, feature, threshold, left, right (-1 at leaves)."""
-        return node_frame(self._tables)
+        return node_frame(self._fitted.tables)
 
     def __repr__(self) -> str:
-        return summarise_model(self._tables)
+        return summarise_model(self._fitted)
 
     @cached_property
     def _schema(self) -> Schema:
-        return user_schema(self._tables.schema, self._tables.relations)
+        return user_schema(self._fitted.schema, self._fitted.relations)
 
     @cached_property
     def _sampler(self) -> Sampler:
-        return Sampler(self._tables)
+        return Sampler(self._fitted)
 
     def _sampler_from(self, first_key: int | None) -> Sampler:
         """Return the sampler whose identifiers start at index `first_key`."""
@@ -115,5 +114,4 @@ class ModelTables(TextInNotebooks):
             return self._sampler
         if isinstance(first_key, bool) or not isinstance(first_key, int | np.integer) or first_key < 0:
             raise OptionError(f"first_key={first_key!r}: give the number of rows that have identifiers already.")
-        numbered = replace(self._tables, schema=number_keys(self._tables.schema, int(first_key)))
-        return self._sampler.with_tables(numbered)
+        return self._sampler.with_schema(number_keys(self._fitted.schema, int(first_key)))

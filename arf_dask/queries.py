@@ -11,15 +11,10 @@ import polars as pl
 from arf_dask.data.frames import to_polars
 from arf_dask.data.pandas_frames import with_index_of
 from arf_dask.errors import OptionError
+from arf_dask.inference.answers import cumulative, expected_values, probability, quantile, row_log_densities
+from arf_dask.inference.completed_rows import impute_rows
 from arf_dask.inference.density import check_names
-from arf_dask.inference.ruled_answers import (
-    ruled_cumulative,
-    ruled_expect,
-    ruled_log_density,
-    ruled_probability,
-    ruled_quantile,
-)
-from arf_dask.inference.ruled_completion import impute_ruled
+from arf_dask.inference.given import Known, read_given
 from arf_dask.model_tables import ModelTables
 from arf_dask.runtime.seeds import entropy
 from arf_dask.typing import Condition, Frame, FrameT, Missing, PathLike
@@ -27,6 +22,9 @@ from arf_dask.typing import Condition, Frame, FrameT, Missing, PathLike
 
 class ModelQueries(ModelTables):
     """The query methods of a model."""
+
+    def _known(self, given: Any) -> Known:
+        return read_given(given, self._fitted)
 
     def log_density(self, data: Any, *, given: Any = None, missing: Missing = "value") -> pl.Series:
         """Compute the log-density of every row (log q in the paper), in nats.
@@ -57,7 +55,7 @@ class ModelQueries(ModelTables):
         """
         frame = to_polars(data).frame
         check_names(frame, self.schema)
-        return pl.Series("log_density", ruled_log_density(self._sampler, frame, given, missing))
+        return pl.Series("log_density", row_log_densities(self._sampler, frame, self._known(given), missing))
 
     @overload
     def probability(self, event: Any, *, given: Condition = None) -> float: ...
@@ -85,7 +83,7 @@ class ModelQueries(ModelTables):
             >>> round(model.probability({"sex": "f"}), 2)
             0.75
         """
-        return ruled_probability(self._sampler, event, given)
+        return probability(self._sampler, event, self._known(given))
 
     def expect(
         self, columns: Sequence[str] | None = None, *, given: Any = None, level_probabilities: bool = False
@@ -113,7 +111,7 @@ class ModelQueries(ModelTables):
             >>> model.expect(["x"], given={"kind": "b"})["x"].round(0).to_list()
             [5.0]
         """
-        return ruled_expect(self._sampler, columns, given, level_probabilities)
+        return expected_values(self._sampler, columns, self._known(given), level_probabilities=level_probabilities)
 
     @overload
     def quantile(self, column: str, q: float, *, given: Any = None) -> Any: ...
@@ -141,7 +139,7 @@ class ModelQueries(ModelTables):
             >>> model.quantile("n", 0.5), model.quantile("n", [0.0, 1.0])
             (4, [0, 9])
         """
-        return ruled_quantile(self._sampler, column, q, given)
+        return quantile(self._sampler, column, q, self._known(given))
 
     def cdf(self, column: str, x: Any, *, given: Any = None) -> Any:
         """Compute the probability that a column is at most `x`, given that it is not missing.
@@ -164,23 +162,32 @@ class ModelQueries(ModelTables):
             >>> round(model.cdf("n", 4), 2), [round(p, 2) for p in model.cdf("n", [0, 9])]
             (0.5, [0.1, 1.0])
         """
-        return ruled_cumulative(self._sampler, column, x, given)
+        return cumulative(self._sampler, column, x, self._known(given))
 
     @overload
     def impute(
-        self, data: PathLike | Sequence[PathLike], *, draws: None = None, seed: int | None = None
+        self,
+        data: PathLike | Sequence[PathLike],
+        *,
+        draws: None = None,
+        seed: int | None = None,
+        fill_all: bool = False,
     ) -> pl.DataFrame: ...
     @overload
     def impute(
-        self, data: PathLike | Sequence[PathLike], *, draws: int, seed: int | None = None
+        self, data: PathLike | Sequence[PathLike], *, draws: int, seed: int | None = None, fill_all: bool = False
     ) -> list[pl.DataFrame]: ...
     @overload
-    def impute(self, data: FrameT, *, draws: None = None, seed: int | None = None) -> FrameT: ...
+    def impute(
+        self, data: FrameT, *, draws: None = None, seed: int | None = None, fill_all: bool = False
+    ) -> FrameT: ...
     @overload
-    def impute(self, data: FrameT, *, draws: int, seed: int | None = None) -> list[FrameT]: ...
+    def impute(self, data: FrameT, *, draws: int, seed: int | None = None, fill_all: bool = False) -> list[FrameT]: ...
     @overload
-    def impute(self, data: object, *, draws: int | None = None, seed: int | None = None) -> Any: ...
-    def impute(self, data: Any, *, draws: int | None = None, seed: int | None = None) -> Any:
+    def impute(
+        self, data: object, *, draws: int | None = None, seed: int | None = None, fill_all: bool = False
+    ) -> Any: ...
+    def impute(self, data: Any, *, draws: int | None = None, seed: int | None = None, fill_all: bool = False) -> Any:
         """Fill in the nulls of a frame, given the known values of each row. Known cells never change.
 
         A row whose known values have probability zero is completed as by `sample(on_impossible="relax")`.
@@ -190,6 +197,8 @@ class ModelQueries(ModelTables):
             draws: None fills in expectations and most probable values (jointly for the columns of a bundle); a number
                 returns a list of that many frames with random draws (multiple imputation).
             seed: The random seed of the draws, for repeatable results.
+            fill_all: Whether to fill in also the cells that can only be null given the known ones, such as the age of
+                a guest where all guests have none. By default they stay null.
 
         Returns:
             A frame of the same kind as `data`, or a list of `draws` of them.
@@ -208,6 +217,6 @@ class ModelQueries(ModelTables):
         if draws is not None and (isinstance(draws, bool) or not isinstance(draws, int | np.integer) or draws < 1):
             raise OptionError(f"draws={draws!r}: give the number of frames, at least 1, or None for expectations.")
         given = to_polars(data)
-        filled = impute_ruled(self._sampler, given.frame, draws, entropy(seed))
+        filled = impute_rows(self._sampler, given.frame, draws, entropy(seed), fill_all=fill_all)
         frames = [with_index_of(given.to_original(frame), data) for frame in filled]
         return frames[0] if draws is None else frames

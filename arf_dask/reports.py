@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,7 @@ import polars as pl
 from arf_dask.data.frames import to_polars
 from arf_dask.data.opening import open_parts
 from arf_dask.errors import KeyColumnWarning, OptionError, ReleaseError, unknown_column
-from arf_dask.forest.tables import LeafTables
+from arf_dask.forest.fitted import Fitted
 from arf_dask.inference.forge import BLOCK_ROWS
 from arf_dask.model import Draw, Model
 from arf_dask.options import Options
@@ -28,7 +29,7 @@ from arf_dask.reporting.verdict import judge
 from arf_dask.runtime.cluster import runner_for
 from arf_dask.runtime.progress import Progress, ProgressFunction, progress_for
 from arf_dask.runtime.seeds import Stage, entropy, generator
-from arf_dask.training.stages import fit_tables
+from arf_dask.training.stages import fit_parts
 
 SHADOWS = 16
 JUDGED_BLOCKS = 3  # maximum number of blocks that the gate evaluates
@@ -139,14 +140,14 @@ def make_refit(model: Model | None, sides: Sides) -> Refit:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", KeyColumnWarning)
             shadow = _fit_shadow(rows, Options.read({**options, "columns": column_kinds, "find_rules": False}), seed)
-        return Model(shrink_leaves(shadow, shrinkage))
+        return Model(replace(shadow, tables=shrink_leaves(shadow.tables, shrinkage)))
 
     return refit
 
 
-def _fit_shadow(rows: pl.DataFrame, options: Options, seed: int) -> LeafTables:
+def _fit_shadow(rows: pl.DataFrame, options: Options, seed: int) -> Fitted:
     with progress_for(False) as progress, runner_for(None) as runner, open_parts(rows, runner) as parts:
-        return fit_tables(parts, options, entropy(seed), runner, progress)
+        return fit_parts(parts, options, entropy(seed), runner, progress)
 
 
 def _kinds(model: Model | None, names: Sequence[str]) -> dict[str, str]:

@@ -143,9 +143,7 @@ class ModelSinks(ModelTables):
             sample_arguments["report"] = report
             write_arguments: dict[str, Any] = {"mode": mode, "client": client, "storage_options": storage_options}
             write_arguments["portable"] = portable
-            return sample_parquet(
-                sampler.tables, sampler, path, n, rows_per_file=rows_per_file, **sample_arguments, **write_arguments
-            )
+            return sample_parquet(sampler, path, n, rows_per_file=rows_per_file, **sample_arguments, **write_arguments)
 
     @shows_fields(TableOptions)
     def sample_delta(
@@ -270,7 +268,7 @@ class ModelSinks(ModelTables):
             >>> arf_dask.fit(data, trees=5, seed=1).portable_schema().field("n").type
             DataType(int16)
         """
-        return arrow_schema(portable_dtypes(self._tables.dtypes))
+        return arrow_schema(portable_dtypes(self._fitted.dtypes))
 
     def _sample_table(self, sink: TableSink, n: int, mode: TableMode, options: TableOptions) -> Manifest:
         check_rows(n)
@@ -282,7 +280,6 @@ class ModelSinks(ModelTables):
         gate_seed = self._pass_gate(gate, n, {**condition_arguments, "seed": options.seed}, mode, options.progress)
         with progress_for(options.progress) as report:
             return sample_table(
-                sampler.tables,
                 sampler,
                 sink,
                 n,

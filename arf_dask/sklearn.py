@@ -186,9 +186,9 @@ class ARFImputer(OneToOneFeatureMixin, TransformerMixin, _ForestEstimator):  # t
 
     def _filled(self, rows: pl.DataFrame) -> pl.DataFrame:
         if not self.sample:
-            filled: pl.DataFrame = self.model_.impute(rows)
+            filled: pl.DataFrame = self.model_.impute(rows, fill_all=True)
             return filled
-        drawn: pl.DataFrame = self.model_.impute(rows, draws=1, seed=_seed(self.random_state))[0]
+        drawn: pl.DataFrame = self.model_.impute(rows, draws=1, seed=_seed(self.random_state), fill_all=True)[0]
         return drawn
 
 

@@ -14,7 +14,7 @@ from arf_dask.data.holdout import split_holdout
 from arf_dask.data.opening import open_parts
 from arf_dask.errors import OptionError
 from arf_dask.inference.dask_rows import dask_frame
-from arf_dask.inference.lazy_rows import plan_rows
+from arf_dask.inference.row_plan import plan_rows
 from arf_dask.inference.sources import check_memory, check_policy, check_rows
 from arf_dask.model import Model
 from arf_dask.options import ROWS_PER_FILE, FitOptions, Options, shows_options
@@ -26,7 +26,7 @@ from arf_dask.runtime.seeds import entropy
 from arf_dask.runtime.urls import is_url
 from arf_dask.single_files import check_output, is_file, write_file
 from arf_dask.storage.manifest import Manifest
-from arf_dask.training.stages import fit_tables
+from arf_dask.training.stages import fit_parts
 from arf_dask.typing import FrameT, OnImpossible, PathLike, WriteMode
 
 
@@ -145,7 +145,7 @@ def synthesize(
     ):
         if n is not None and to is None and not (isinstance(data, pl.LazyFrame) or is_dask(data)):
             check_memory(n, len(parts.dtypes))
-        model = Model(fit_tables(parts, checked, chosen, runner, report))
+        model = Model(fit_parts(parts, checked, chosen, runner, report))
         rows, to_original = parts.n_rows if n is None else n, parts.to_original
     return _deliver(model, data, to, rows, to_original, sampling, writing)
 

@@ -156,7 +156,7 @@ class Stages:
 
 def floor(path: Path, model: arf_dask.Model, rows: int) -> tuple[float, float]:
     """Seconds a row, by the clock and of all cores, of the least that leaf aggregation takes, from so many rows."""
-    routing = [routing_table(tree) for tree in model._tables.trees]
+    routing = [routing_table(tree) for tree in model._fitted.tables.trees]
     started, work, done = time.perf_counter(), time.process_time(), 0
     with open_parts(path) as parts:
         groups = [group for group in group_parts(parts) if group.first < rows]

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from functools import cache, lru_cache
@@ -466,7 +467,7 @@ def _bin_masses(pieces: list[Piece]) -> dict[int, float]:
 
 def _links(model: Any, variables: list[list[Piece]]) -> list[Link]:
     links = []
-    for edge in model._tables.dependence.edges:
+    for edge in model._fitted.tables.dependence.edges:
         sides = (_bin_masses(variables[side]) for side in (edge.parent, edge.child))
         links.append(Link(edge.parent, edge.child, _scaled(edge.ratios, *sides)))
     return links
@@ -475,7 +476,7 @@ def _links(model: Any, variables: list[list[Piece]]) -> list[Link]:
 def _leaves(model: Any) -> Iterator[Leaf]:
     counts, normals = _entries(model)
     first = 0
-    for tree in model._tables.trees:
+    for tree in model._fitted.tables.trees:
         nodes = list(_walk(tree, model.schema))
         for index, (box, siblings, split) in enumerate(nodes):
             leaf = first + index
@@ -484,7 +485,7 @@ def _leaves(model: Any) -> Iterator[Leaf]:
             for number, variable in enumerate(model.schema.variables):
                 share = _smoothed(model, number, counts[number], leaf, under, split == number, box[number])
                 variables.append(list(_pieces(model, number, variable, share, leaf, box[number], normals[number])))
-            weight = int(model._tables.coverage[leaf]) / model.schema.n_rows / len(model._tables.trees)
+            weight = int(model._fitted.tables.coverage[leaf]) / model.schema.n_rows / len(model._fitted.tables.trees)
             yield Leaf(weight, variables, _links(model, variables))
         first += len(nodes)
 
@@ -492,7 +493,7 @@ def _leaves(model: Any) -> Iterator[Leaf]:
 def _entries(model: Any) -> tuple[list[dict[Any, Any]], list[dict[Any, Any]]]:
     """Per variable: {(leaf, state): rows} and {(leaf, state): (mu, sigma)}."""
     counts, normals = [], []
-    for variable, entries in ((v.variable, v.entries) for v in model._tables.variables):
+    for variable, entries in ((v.variable, v.entries) for v in model._fitted.tables.variables):
         held, shapes, at = {}, {}, 0
         for leaf, state, rows in zip(entries.leaf, entries.state, entries.rows, strict=True):
             held[int(leaf), int(state)] = int(rows)
@@ -532,18 +533,18 @@ def _smoothed(
     model: Any, number: int, counts: dict[Any, Any], leaf: int, under: list[int], own_split: bool, box: tuple[int, int]
 ) -> list[float]:
     """p(state | leaf), as the docstring of smoothing.py has it."""
-    variable, strength = model.schema.variables[number], model._tables.variables[number].strength
+    variable, strength = model.schema.variables[number], model._fitted.tables.variables[number].strength
     states = range(variable.n_states)
-    rows = int(model._tables.coverage[leaf])
+    rows = int(model._fitted.tables.coverage[leaf])
     share = [counts.get((leaf, s), 0) / rows for s in states]
     if strength == 0:
         return share
-    parent_rows = sum(int(model._tables.coverage[one]) for one in under)
+    parent_rows = sum(int(model._fitted.tables.coverage[one]) for one in under)
     parent = [sum(counts.get((one, s), 0) for one in under) / parent_rows for s in states]
     if own_split:
         parent = share
     weight = parent_rows / (parent_rows + strength)
-    column = _column_share(variable, model._tables.variables[number].histogram, box)
+    column = _column_share(variable, model._fitted.tables.variables[number].histogram, box)
     prior = [weight * parent[s] + (1 - weight) * column[s] for s in states]
     return [(counts.get((leaf, s), 0) + strength * prior[s]) / (rows + strength) for s in states]
 
@@ -568,7 +569,7 @@ def _pieces(
     model: Any, number: int, variable: Any, share: list[float], leaf: int, box: tuple[int, int], normals: dict[Any, Any]
 ) -> Iterator[Piece]:
     column = model.schema.columns[variable.columns[0]]
-    of_code = model._tables.dependence.code_bins(number)
+    of_code = model._fitted.tables.dependence.code_bins(number)
     of_code = [0] * (int(variable.code_high.max()) + 1) if of_code is None else of_code.tolist()
     starts = [code for code, bin_ in enumerate(of_code) if code == 0 or bin_ != of_code[code - 1]]
     for state, probability in enumerate(share):
@@ -579,7 +580,7 @@ def _pieces(
             yield Piece(probability, tokens, False, bin=of_code[variable.code_low[state]])
             continue
         seen = (leaf, state) in normals
-        edges = _edges(variable, column.axis, seen and model._tables.support == "open")
+        edges = _edges(variable, column.axis, seen and model._fitted.tables.support == "open")
         first = max(box[0], int(variable.code_low[state])) - variable.first_bin
         last = min(box[1], int(variable.code_high[state])) - variable.first_bin
         lower, upper = edges[first], edges[last + 1]
@@ -667,7 +668,7 @@ def small_model(name: str) -> Any:
 def joined(model: Any, seed: int = 3) -> Any:
     """The model with a dependency tree over all of its variables but one, and ratios that no data would have."""
     rng = np.random.default_rng(seed)
-    tables = model._tables
+    tables = model._fitted.tables
     bins = []
     for v in tables.variables:
         others = member_bins(v.variable)
@@ -678,7 +679,8 @@ def joined(model: Any, seed: int = 3) -> Any:
         parent = order[int(rng.integers(place))]
         shape = count_bins(bins[parent]), count_bins(bins[child])
         edges.append(Edge(parent, child, 0.1, np.ones(shape, dtype=np.int64), np.exp(rng.normal(size=shape))))
-    return arf_dask.Model(tables.with_dependence(Dependence(tuple(bins), tuple(edges))))
+    with_trees = tables.with_dependence(Dependence(tuple(bins), tuple(edges)))
+    return arf_dask.Model(replace(model._fitted, tables=with_trees))
 
 
 @lru_cache

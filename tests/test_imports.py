@@ -90,7 +90,6 @@ LEARNING = {
     "rules/number_search",
     "rules/order_search",
     "rules/part_search",
-    "rules/hour_search",
     "rules/spikes",
     "rules/product_search",
     "rules/scoring",

@@ -15,8 +15,8 @@ from zoneinfo import ZoneInfo
 
 import polars as pl
 
+from arf_dask.data.value_sets import Interval
 from arf_dask.errors import OptionError, unknown_column
-from arf_dask.inference.conditions import Interval
 
 Dtypes = Mapping[str, pl.DataType]
 ENDS = {"low", "high", "closed"}

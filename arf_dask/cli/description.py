@@ -21,11 +21,11 @@ WIDEST = 32  # maximum width of a table cell
 def describe_model(model: Model) -> dict[str, Any]:
     """Return a summary of the model as JSON values."""
     return {
-        "model_hash": model_hash(model._tables),
+        "model_hash": model_hash(model._fitted),
         "rows": model.schema.n_rows,
         "n_columns": len(model.schema.columns),
-        "trees": len(model._tables.trees),
-        "leaves": model._tables.n_leaves,
+        "trees": len(model._fitted.tables.trees),
+        "leaves": model._fitted.tables.n_leaves,
         "rounds": model.rounds.to_dicts(),
         "bundles": model.schema.bundles,
         "keys": model.schema.keys,
@@ -63,10 +63,10 @@ def _range(column: Column) -> tuple[Any, Any]:
 
 def inspection_lines(model: Model, path: str, size: int) -> list[str]:
     """Return the lines that `arf-dask inspect` prints."""
-    tables, rounds = model._tables, model.rounds["accuracy"].to_list()
+    tables, rounds = model._fitted.tables, model.rounds["accuracy"].to_list()
     forest = f"{len(tables.trees):,} trees, {tables.n_leaves:,} leaves, {tables.family}, {tables.support} support"
     lines = [
-        f"model    {path} ({size / 1e6:,.1f} MB), {model_hash(model._tables)[:12]}",
+        f"model    {path} ({size / 1e6:,.1f} MB), {model_hash(model._fitted)[:12]}",
         f"learned  {model.schema.n_rows:,} rows, {len(model.schema.columns):,} columns",
         f"forest   {forest}",
         f"rounds   {len(rounds)}, out-of-bag accuracy {', '.join(f'{one:.3f}' for one in rounds)} (0.5 is perfect)",

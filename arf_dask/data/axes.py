@@ -51,35 +51,31 @@ class Axis:
         self, axis_values: Floats, dtype: pl.DataType, name: str = "", *, open_ends: bool = False
     ) -> pl.Series:
         """Convert numbers on the axis to `dtype`, clipped to the training range or, if `open_ends`, to the open one."""
-        clipped_values = np.clip(axis_values, *(self.open_range(dtype) if open_ends else (self.low, self.high)))
+        clipped_values = np.clip(axis_values, *(self.open_range if open_ends else (self.low, self.high)))
         if self.grid:
             return _from_grid(np.rint(clipped_values).astype(np.int64), self, dtype).alias(name)
         values = np.ldexp(clipped_values, self.exponent) if self.exponent else clipped_values
+        if open_ends:
+            values = np.clip(values, *_finite_range(dtype))
         if self.decimals is not None:
             values = np.round(values, self.decimals)
         return pl.Series(name, values).cast(dtype)
 
-    def open_range(self, dtype: pl.DataType) -> tuple[float, float]:
-        """Return the range of open support: unbounded for floats; for integers, extended by its width on both sides.
-
-        Other grids (dates, times, decimals) keep the training range.
-        """
-        if not self.grid:
-            return -np.inf, np.inf
-        if not dtype.is_integer() or self.coarse or self.shift:
-            return self.low, self.high
-        bits = int(str(dtype).removeprefix("U").removeprefix("Int"))
-        type_min = -(2 ** (bits - 1)) if dtype.is_signed_integer() else 0
-        type_max = 2 ** min(bits - dtype.is_signed_integer(), 63) - 1
-        width = min(self.high - self.low + 1, EXACT - self.high)
-        room_below = min(width, float((self.origin - type_min) // self.step))
-        room_above = min(width, float((type_max - self.origin) // self.step) - self.high)
-        return self.low - max(room_below, 0.0), self.high + max(room_above, 0.0)
+    @property
+    def open_range(self) -> tuple[float, float]:
+        """The range of open support: unbounded for floats. Integers, dates and other grids keep the training range."""
+        return (self.low, self.high) if self.grid else (-np.inf, np.inf)
 
     @property
     def lossless(self) -> bool:
         """Whether distinct values have distinct points on the axis."""
         return not self.coarse
+
+
+def _finite_range(dtype: pl.DataType) -> tuple[float, float]:
+    """Return the smallest and the largest finite number of a float type."""
+    limits = np.finfo("float64" if dtype == pl.Float64 else "float32" if dtype == pl.Float32 else "float16")
+    return float(limits.min), float(limits.max)
 
 
 def nameless(series: pl.Series) -> pl.Series:

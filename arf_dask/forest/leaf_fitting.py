@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 import polars as pl
@@ -41,7 +41,6 @@ def fit_leaves(
     family: Family,
     support: Support,
     rounds: Sequence[Round],
-    options: Mapping[str, object],
     structure: Structure = NO_STRUCTURE,
 ) -> LeafTables:
     """Estimate the parameters of every leaf and return the tables of the model.
@@ -56,14 +55,13 @@ def fit_leaves(
         family: "truncnorm" or "uniform".
         support: "observed" or "open".
         rounds: the rounds of training, for the record.
-        options: the options of `fit`, for the record.
         structure: the dependency tree of the variables inside leaves.
     """
     tables, fitted_batches, edge_counts = None, [], None
     for sums in batches:
         if tables is None:
             edge_counts = sums.meetings
-            tables = _empty_tables(schema, trees, sums.histograms, family, support, rounds, options)
+            tables = _empty_tables(schema, trees, sums.histograms, family, support, rounds)
             _ = tables.boxes  # computed once here, not by every thread
         fitted_batches.append(list(Threads().map(fit_variable, (tables, sums), tables.variables)))
     assert tables is not None
@@ -95,7 +93,6 @@ def _empty_tables(
     family: Family,
     support: Support,
     rounds: Sequence[Round],
-    options: Mapping[str, object],
 ) -> LeafTables:
     """Return the tables of the model before any leaf is fitted."""
     support = "observed" if family == "uniform" else support  # a uniform has no tails
@@ -103,7 +100,7 @@ def _empty_tables(
     # All rows in every leaf is correct for trees of one leaf, the only trees if no variable is modelled.
     coverage = np.full(sum(map(count_leaves, trees)), schema.n_rows, dtype=np.int64)
     variables = variable_tables(schema, histograms, strengths, support)
-    return LeafTables(schema, trees, coverage, variables, family, support, rounds, options)
+    return LeafTables(schema, trees, coverage, variables, family, support, rounds)
 
 
 def _join_entries(batches: Sequence[Entries]) -> Entries:

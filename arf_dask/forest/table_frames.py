@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import polars as pl
 
+from arf_dask.forest.fitted import Fitted
 from arf_dask.forest.tables import LeafTables
 from arf_dask.forest.trees import Tree, leaf_nodes
 from arf_dask.runtime.display import count, describe_facts, printable
@@ -37,12 +38,13 @@ def leaf_frame(tables: LeafTables) -> pl.DataFrame:
     )
 
 
-def summarise_model(tables: LeafTables) -> str:
+def summarise_model(fitted: Fitted) -> str:
     """Summarise a model in a few lines: rows, columns, trees, leaves, accuracy, rules, bundles and identifiers."""
-    schema, last_round = tables.schema, tables.rounds[-1]
-    rule_texts = [rule.text for rule in tables.relations.rules if rule.kind not in ("together", "grid")]
+    tables, schema = fitted.tables, fitted.schema
+    last_round = tables.rounds[-1]
+    rule_texts = [rule.text for rule in fitted.relations.rules if rule.kind not in ("together", "grid")]
     return describe_facts(
-        f"Model of {count(schema.n_rows, 'row')} and {count(len(tables.dtypes), 'column')}",
+        f"Model of {count(schema.n_rows, 'row')} and {count(len(fitted.dtypes), 'column')}",
         {
             "forest": f"{count(len(tables.trees), 'tree')}, {count(tables.n_leaves, 'leaf')}, "
             f"{tables.family}, {tables.support} support",

@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
-import polars as pl
 from numpy.typing import NDArray
 
 from arf_dask.data.axes import Axis
-from arf_dask.data.copy_guard import CopyGuard
 from arf_dask.forest.boxes import Boxes, leaf_boxes
 from arf_dask.forest.dependence import NO_DEPENDENCE, Dependence
 from arf_dask.forest.trees import Tree, depth_levels, leaf_nodes, side_by_side
-from arf_dask.rules.relations import NO_RELATIONS, Relations
 from arf_dask.schema.columns import Column, Schema, Variable
 from arf_dask.schema.encoding import states_of_codes
 from arf_dask.typing import Counts, Family, Floats, Ints, Support
@@ -192,7 +189,7 @@ class ColumnTables(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class LeafTables:
-    """All learned tables of a model."""
+    """The forest: its trees, and the parameters of their leaves."""
 
     schema: Schema
     trees: Sequence[Tree]
@@ -201,20 +198,11 @@ class LeafTables:
     family: Family
     support: Support
     rounds: Sequence[Round]
-    options: Mapping[str, object]
     dependence: Dependence = NO_DEPENDENCE
-    # Fingerprints of rows that must not be generated; in memory only, never saved or shown.
-    guard: CopyGuard | None = field(default=None, repr=False)
-    relations: Relations = NO_RELATIONS  # the rules of the table, in terms of the user's columns
 
     def __getstate__(self) -> dict[str, object]:
         # Cached properties are not sent to workers.
         return {stored_field.name: getattr(self, stored_field.name) for stored_field in fields(self)}
-
-    @property
-    def dtypes(self) -> dict[str, pl.DataType]:
-        """The user's columns and their types, in order."""
-        return dict(self.relations.dtypes) if self.relations.names else self.schema.dtypes
 
     @cached_property
     def starts(self) -> Ints:
@@ -383,7 +371,7 @@ def value_edges(variable: Variable, lead: Column, support: Support) -> Floats:
     """Return the edges of the bins of a number line, including both ends of its support."""
     axis = lead.axis
     assert axis is not None
-    low, high = axis.open_range(lead.dtype) if support == "open" else (axis.low, axis.high)
+    low, high = axis.open_range if support == "open" else (axis.low, axis.high)
     half_step = 0.5 if axis.grid else 0.0
     outer_edges = (low - half_step, high + half_step)
     if len(variable.edges) and variable.edges[-1] == high:

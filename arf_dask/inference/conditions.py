@@ -1,74 +1,35 @@
-"""Parsing of conditions and events: values, intervals, choices and alternatives as sets of tokens and spans.
+"""Conditions on modelled columns, as sets of tokens and of spans on the axes of their columns.
 
-A condition on one column is a set of its tokens (null, NaN, levels, spikes) and of spans on its axis. A *conjunction*
+A condition on one column allows some of its tokens (null, NaN, levels, spikes) and spans of its axis. A *conjunction*
 maps columns to such sets; a condition is a list of disjoint conjunctions.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from collections.abc import Iterable, Sequence
+from difflib import get_close_matches
+from typing import Any, NamedTuple
 
 import numpy as np
+import polars as pl
 
-from arf_dask.errors import OptionError, unknown_column
-from arf_dask.inference.readings import level_token, number_place
-from arf_dask.schema.columns import (
-    FIRST_LEVEL,
-    NAN,
-    NULL,
-    Column,
-    Schema,
-)
-from arf_dask.typing import Flags
+from arf_dask.data.axes import is_numeric
+from arf_dask.data.levels import text_of
+from arf_dask.data.value_sets import Box, ValueSet, column_values
+from arf_dask.errors import OptionError
+from arf_dask.schema.columns import FIRST_LEVEL, NAN, NULL, Column, Schema
+from arf_dask.typing import Flags, Floats
 
-
-@dataclass(frozen=True)
-class Interval:
-    """An interval of numbers, dates or durations from `low` to `high`; None means unbounded on that side.
-
-    Args:
-        low: The lower end; None for no lower bound.
-        high: The upper end; None for no upper bound.
-        closed: Which ends are included: "both" (as in the short form `(low, high)`), "left", "right" or "none".
-
-    Raises:
-        OptionError: If `closed` has another value.
-
-    Examples:
-        >>> import arf_dask, polars as pl
-        >>> model = arf_dask.fit(pl.DataFrame({"n": [i % 10 for i in range(200)]}), trees=5, seed=1)
-        >>> round(model.probability({"n": arf_dask.Interval(0, 5, closed="left")}), 2)
-        0.5
-    """
-
-    low: Any = None
-    high: Any = None
-    closed: Literal["both", "left", "right", "none"] = "both"
-
-    def __post_init__(self) -> None:
-        if self.closed not in ("both", "left", "right", "none"):
-            raise OptionError(f'Interval: closed={self.closed!r}. Say "both", "left", "right" or "none".')
-
-
-class Span(NamedTuple):
-    """A closed span of an axis. On a grid the ends are half-integers; for floats, low == high is a single value."""
-
-    low: float
-    high: float
-
-    @property
-    def exact(self) -> bool:
-        return self.low == self.high
+SHOWN_LEVELS = 5
 
 
 class Allowed(NamedTuple):
     """The values of one column that satisfy a condition."""
 
     tokens: Flags  # per token: null, NaN, levels or spikes, and for numbers "between"
-    spans: tuple[Span, ...]  # disjoint spans of allowed numbers between the spikes
+    low: Floats  # the disjoint spans of allowed numbers between the spikes, ascending; half-integers on a grid
+    high: Floats  # floats: low == high is a single value of a density
     line: bool  # whether the column is numeric: the last token is "between"
     grid: bool
 
@@ -79,23 +40,24 @@ class Allowed(NamedTuple):
     @property
     def exact(self) -> bool:
         """Whether it contains single values of a continuous density."""
-        return any(span.exact for span in self.spans)
+        return bool((self.low == self.high).any())
 
 
 Conjunction = dict[int, Allowed]  # by the position of the column in the schema
 
 
-def parse(given: Any, schema: Schema, where: str = "given") -> list[Conjunction]:
-    """Parse a condition into disjoint conjunctions.
+def parse(boxes: Sequence[Box], schema: Schema, where: str = "given", *, mixed: bool = False) -> list[Conjunction]:
+    """Convert boxes of modelled columns to disjoint conjunctions; empty ones are left out.
 
     Args:
-        given: a mapping of column names to conditions, or a list of such mappings as alternatives.
+        boxes: the alternatives of a condition.
         schema: the columns of the model.
         where: the name of the argument in error messages.
+        mixed: see `alternatives`.
     """
-    conjunctions = alternatives(given, schema, where)
+    conjunctions = alternatives(boxes, schema, where, mixed=mixed)
     exact_sets = {exact_columns(conjunction) for conjunction in conjunctions}
-    if len(exact_sets) > 1:
+    if len(exact_sets) > 1 and not mixed:
         names = sorted({schema.columns[position].name for positions in exact_sets for position in positions})
         raise OptionError(
             f"{where}: alternatives that fix different float columns to exact values cannot be compared, as each has "
@@ -104,25 +66,15 @@ def parse(given: Any, schema: Schema, where: str = "given") -> list[Conjunction]
     return disjoint(conjunctions)
 
 
-def alternatives(given: Any, schema: Schema, where: str = "given", *, mixed: bool = False) -> list[Conjunction]:
-    """Parse the alternatives of a condition, in the given order; they may overlap.
+def alternatives(
+    boxes: Sequence[Box], schema: Schema, where: str = "given", *, mixed: bool = False
+) -> list[Conjunction]:
+    """Convert boxes of modelled columns to conjunctions, in the given order; they may overlap.
 
     With `mixed`, choices may combine single values of a density with values of positive probability, as in an event.
     """
-    if isinstance(given, Mapping):
-        return [_conjunction(given, schema, where, mixed)]
-    if (
-        not isinstance(given, Sequence)
-        or isinstance(given, str)
-        or not all(isinstance(entry, Mapping) for entry in given)
-    ):
-        raise OptionError(
-            f"{where} is a {type(given).__name__}. Give a dict of column to value, interval or list of choices; "
-            "a list of such dicts; or a frame with one condition per row."
-        )
-    if not given:
-        raise OptionError(f"{where}: an empty list. Give at least one alternative.")
-    return [_conjunction(alternative, schema, where, mixed) for alternative in given]
+    conjunctions = [read_box(box, schema, where, mixed=mixed) for box in boxes]
+    return [one for one in conjunctions if not any(allowed.empty for allowed in one.values())]
 
 
 def exact_columns(conjunction: Conjunction) -> frozenset[int]:
@@ -158,59 +110,64 @@ def everything(column: Column) -> Allowed:
     """Return the set of all values of a column."""
     grid = column.axis is not None and column.axis.grid
     if column.kind == "categorical":
-        return Allowed(np.ones(FIRST_LEVEL + column.n_points, dtype=bool), (), False, False)
-    return Allowed(np.ones(column.between + 1, dtype=bool), (Span(-math.inf, math.inf),), True, grid)
+        return Allowed(np.ones(FIRST_LEVEL + column.n_points, dtype=bool), *_no_spans(), False, False)
+    return Allowed(np.ones(column.between + 1, dtype=bool), *_whole_line(), True, grid)
 
 
 def without_values(allowed: Allowed) -> Allowed:
     """Return the set without single values of a density, which have probability zero."""
-    return _with_spans(allowed.tokens, tuple(span for span in allowed.spans if not span.exact), allowed)
+    is_span = allowed.low < allowed.high
+    return _with_spans(allowed.tokens, allowed.low[is_span], allowed.high[is_span], allowed)
 
 
 def intersect(one: Allowed, other: Allowed) -> Allowed:
     """Return the intersection of two sets."""
-    spans = dict.fromkeys(
-        Span(max(first.low, second.low), min(first.high, second.high))
-        for first in one.spans
-        for second in other.spans
-        if max(first.low, second.low) < min(first.high, second.high)
-        or (
-            not one.grid
-            and max(first.low, second.low) == min(first.high, second.high)
-            and (first.exact or second.exact)
-        )
-    )
-    return _with_spans(one.tokens & other.tokens, tuple(spans), one)
+    # The spans of each set are disjoint and ascending, so that those that meet one span are neighbours.
+    first = np.searchsorted(other.high, one.low, side="left")
+    stop = np.searchsorted(other.low, one.high, side="right")
+    n_meeting = np.maximum(stop - first, 0)
+    mine = np.repeat(np.arange(len(one.low)), n_meeting)
+    theirs = np.arange(n_meeting.sum()) - np.repeat(np.cumsum(n_meeting) - n_meeting, n_meeting) + first[mine]
+    low, high = np.maximum(one.low[mine], other.low[theirs]), np.minimum(one.high[mine], other.high[theirs])
+    is_single = (one.low[mine] == one.high[mine]) | (other.low[theirs] == other.high[theirs])
+    is_kept = (low < high) | ((low == high) & is_single & (not one.grid))
+    return _with_spans(one.tokens & other.tokens, low[is_kept], high[is_kept], one)
 
 
 def subtract(one: Allowed, other: Allowed) -> Allowed:
     """Return the set difference."""
-    spans = list(one.spans)
-    for cut in other.spans:
-        spans = [part for span in spans for part in _cut(span, cut, one.grid)]
-    tokens = one.tokens & ~other.tokens
-    return _with_spans(tokens, tuple(spans), one)
+    # Removing a single value of a density changes nothing, except for that single value.
+    values = other.low[other.low == other.high]
+    is_value = (one.low == one.high) & np.isin(one.low, values)
+    rest = intersect(one._replace(low=one.low[~is_value], high=one.high[~is_value]), _complement(other))
+    # Drop single numbers that remain of an interval: they have probability zero.
+    is_kept = (rest.low < rest.high) | np.isin(rest.low, one.low[one.low == one.high])
+    return _with_spans(one.tokens & ~other.tokens, rest.low[is_kept], rest.high[is_kept], one)
 
 
-def _with_spans(tokens: Flags, spans: tuple[Span, ...], like: Allowed) -> Allowed:
+def _complement(allowed: Allowed) -> Allowed:
+    """Return the spans between those of a set; single values are ignored."""
+    spans = without_values(allowed)
+    low, high = np.concatenate([[-np.inf], spans.high]), np.concatenate([spans.low, [np.inf]])
+    if not allowed.grid:
+        low[1:], high[:-1] = np.nextafter(low[1:], np.inf), np.nextafter(high[:-1], -np.inf)
+    is_kept = low < high
+    return spans._replace(low=low[is_kept], high=high[is_kept])
+
+
+def _with_spans(tokens: Flags, low: Floats, high: Floats, like: Allowed) -> Allowed:
     tokens = tokens.copy()
     if like.line:
-        tokens[-1] = bool(spans)
-    return Allowed(tokens, spans, like.line, like.grid)
+        tokens[-1] = len(low) > 0
+    return Allowed(tokens, low, high, like.line, like.grid)
 
 
-def _cut(span: Span, cut: Span, grid: bool) -> list[Span]:
-    if cut.exact and not span.exact:
-        return [span]  # removing a single value of a density changes nothing
-    if cut.high < span.low or cut.low > span.high or (grid and (cut.high == span.low or cut.low == span.high)):
-        return [span]
-    parts = []
-    if cut.low > span.low:
-        parts.append(Span(span.low, cut.low if grid else math.nextafter(cut.low, -math.inf)))
-    if cut.high < span.high:
-        parts.append(Span(cut.high if grid else math.nextafter(cut.high, math.inf), span.high))
-    # Drop single numbers that remain of an interval: they have probability zero.
-    return [part for part in parts if part.low < part.high]
+def _no_spans() -> tuple[Floats, Floats]:
+    return np.empty(0), np.empty(0)
+
+
+def _whole_line() -> tuple[Floats, Floats]:
+    return np.array([-np.inf]), np.array([np.inf])
 
 
 def _without(conjunction: Conjunction, taken: Conjunction) -> list[Conjunction]:
@@ -230,134 +187,106 @@ def _without(conjunction: Conjunction, taken: Conjunction) -> list[Conjunction]:
 
 
 def _everything_like(like: Allowed) -> Allowed:
-    spans = (Span(-math.inf, math.inf),) if like.line else ()
-    return Allowed(np.ones_like(like.tokens), spans, like.line, like.grid)
+    spans = _whole_line() if like.line else _no_spans()
+    return Allowed(np.ones_like(like.tokens), *spans, like.line, like.grid)
 
 
-def _conjunction(given: Mapping[Any, Any], schema: Schema, where: str, mixed: bool) -> Conjunction:
+def read_box(box: Box, schema: Schema, where: str = "given", *, mixed: bool = False) -> Conjunction:
+    """Convert a box of modelled columns to a conjunction, in which sets may be empty."""
     allowed_sets: Conjunction = {}
-    for name, column_condition in given.items():
-        if name not in schema.names:
-            raise unknown_column(name, schema.names, where)
+    for name, wanted in box.items():
         position = schema.names.index(name)
         column = schema.columns[position]
-        if column.kind == "key":
-            raise OptionError(
-                f"{where}: {name!r} is an identifier and not modelled. Leave it out, and set it in the result."
-            )
         if column.kind == "empty":
-            if column_condition is not None:
+            if not wanted.null:
                 raise OptionError(f"{where}: {name!r} held nothing but nulls in training. Only None is possible.")
             continue
-        allowed_sets[position] = _allowed(column_condition, column, f"{where}: {name!r}", mixed)
+        read = allowed_levels if column.kind == "categorical" else allowed_numbers
+        allowed_sets[position] = read(wanted, column)
+        if not mixed:
+            _check_weights(wanted, allowed_sets[position], f"{where}: {name!r}")
     return allowed_sets
 
 
-def _allowed(known: Any, column: Column, where: str, mixed: bool) -> Allowed:
-    if isinstance(known, tuple):
-        if len(known) != 2:
-            raise OptionError(
-                f"{where}: a tuple is an interval (low, high), and this one has {len(known)} entries. "
-                "Give two, with None for an open end, or a list of choices."
-            )
-        known = Interval(*known)
-    if isinstance(known, Interval):
-        return _interval(known, column, where)
-    if isinstance(known, Mapping):
-        raise OptionError(f"{where}: a dict says nothing about a column. Give a value, an interval or a list.")
-    if is_choices(known):
-        return _choices(list(known), column, where, mixed)
-    return _scalar(known, column, where)
+def allowed_levels(wanted: ValueSet, column: Column) -> Allowed:
+    """Return the levels of a column that belong to a set."""
+    tokens = np.concatenate([[wanted.null, wanted.nan], wanted.contains(column.levels)])
+    return Allowed(tokens, *_no_spans(), False, False)
 
 
-def is_choices(known: Any) -> bool:
-    """Return whether the value is a list of choices: any iterable except strings and bytes."""
-    return not isinstance(known, str | bytes) and isinstance(known, Iterable)
+def unseen_level(wanted: ValueSet, column: Column, where: str) -> OptionError | None:
+    """Return an error that suggests similar levels if a single value of a set is no level of its column, else None."""
+    points, levels = wanted.points, text_of(column.levels)
+    texts = text_of(column_values(points, wanted.dtype) if is_numeric(wanted.dtype) else pl.Series(points))
+    unseen = (~texts.is_in(levels)).arg_true()
+    if not len(unseen):
+        return None
+    close_levels = get_close_matches(str(texts[unseen[0]]), levels.to_list(), n=SHOWN_LEVELS)
+    if close_levels:
+        hint = f"Did you mean {', '.join(map(repr, close_levels))}?"
+    else:
+        more_levels = ", .." if len(levels) > SHOWN_LEVELS else ""
+        hint = f"There are {', '.join(map(repr, levels[:SHOWN_LEVELS].to_list()))}{more_levels}."
+    return OptionError(f"{where}: the level {points[unseen[0]]!r} was never seen. {hint}")
 
 
-def _choices(known: list[Any], column: Column, where: str, mixed: bool) -> Allowed:
-    if not known:
-        raise OptionError(f"{where}: an empty list. Give at least one choice.")
-    choice_sets = [_allowed(choice, column, where, mixed) for choice in known]
-    tokens = np.logical_or.reduce([part.tokens for part in choice_sets])
-    any_exact = any(part.exact for part in choice_sets)
-    mass = [
-        choice
-        for choice, part in zip(known, choice_sets, strict=True)
-        if not part.exact and not _is_empty_value(choice)
-    ]
-    if any_exact and mass and not mixed:
-        raise OptionError(
-            f"{where}: single values of a density among choices that have a probability of their own ({mass[0]!r}): "
-            "they cannot be weighed against each other. Give intervals around them instead."
-        )
-    spans: list[Span] = []
-    for part in choice_sets:
-        new_spans = list(part.spans)
-        for taken in spans:
-            new_spans = [remaining_span for span in new_spans for remaining_span in _cut(span, taken, part.grid)]
-        spans += new_spans
-    return Allowed(tokens, tuple(sorted(spans)), choice_sets[0].line, choice_sets[0].grid)
-
-
-def _is_empty_value(value: Any) -> bool:
-    return value is None or (isinstance(value, float | np.floating) and math.isnan(value))
-
-
-def _scalar(value: Any, column: Column, where: str) -> Allowed:
-    tokens = np.zeros_like(everything(column).tokens)
-    line, grid = everything(column)[2:]
-    if value is None:
-        tokens[NULL] = True
-        return Allowed(tokens, (), line, grid)
-    if column.kind == "categorical":
-        tokens[level_token(value, column, where)] = True
-        return Allowed(tokens, (), False, False)
+def allowed_numbers(wanted: ValueSet, column: Column) -> Allowed:
+    """Return the spikes of a numeric column that belong to a set, and the spans between them."""
     assert column.axis is not None
-    if not grid and _is_empty_value(value):
-        tokens[NAN] = True
-        return Allowed(tokens, (), line, grid)
-    axis_value = number_place(value, column, where, exact=True)
-    low, high = (
-        (math.ceil(axis_value) - 0.5, math.floor(axis_value) + 0.5) if grid else (float(axis_value), float(axis_value))
-    )
-    if column.axis.coarse:
-        low, high = math.floor(axis_value) - 0.5, math.floor(axis_value) + 0.5
-    return _numbers(low, high, column)
-
-
-def _interval(known: Interval, column: Column, where: str) -> Allowed:
-    if column.kind == "categorical":
-        raise OptionError(f"{where} has levels ({column.dtype}), not numbers. Give a level, or a list of levels.")
-    if known.low is None and known.high is None:
-        return _numbers(-math.inf, math.inf, column)
-    axis_ends = []
-    for end, sign, side in ((known.low, -1, "left"), (known.high, 1, "right")):
-        axis_value = sign * math.inf if end is None else number_place(end, column, where, exact=False)
-        axis_ends.append((axis_value, end is None or known.closed in ("both", side)))
-    (low, low_closed), (high, high_closed) = axis_ends
-    if low > high or (low == high and not (low_closed and high_closed)):
-        raise OptionError(f"{where}: the interval from {known.low!r} to {known.high!r} is empty. Give low <= high.")
-    assert column.axis is not None
-    if not column.axis.grid:
-        first_value = float(low) if low_closed else math.nextafter(float(low), math.inf)
-        last_value = float(high) if high_closed else math.nextafter(float(high), -math.inf)
-        return _numbers(first_value, last_value, column)
-    if math.isfinite(low):
-        low = (math.ceil(low) if low_closed else math.floor(low) + 1) - 0.5
-    if math.isfinite(high):
-        high = (math.floor(high) if high_closed else math.ceil(high) - 1) + 0.5
-    return _numbers(float(low), float(high), column)
-
-
-def _numbers(low: float, high: float, column: Column) -> Allowed:
-    """Return all numbers from `low` to `high` on the axis: the spikes, and the span between them."""
+    low, high = _axis_spans(wanted, column)
     tokens = np.zeros(column.between + 1, dtype=bool)
-    assert column.axis is not None
-    tokens[FIRST_LEVEL:-1] = (column.points >= low) & (column.points <= high)
-    one_spike = low == high and tokens.any()
-    spans = (Span(low, high),) if low <= high and not one_spike else ()
-    if column.axis.grid and low >= high:
-        spans = ()
-    tokens[-1] = bool(spans)
-    return Allowed(tokens, spans, True, column.axis.grid)
+    tokens[NULL], tokens[NAN] = wanted.null, wanted.nan
+    span = np.searchsorted(low, column.points, side="right") - 1
+    tokens[FIRST_LEVEL:-1] = (span >= 0) & (column.points <= high[span]) if len(low) else False
+    # A single value that is a spike is no value of the density.
+    is_kept = (low < high) | ~np.isin(low, column.points)
+    tokens[-1] = is_kept.any()
+    return Allowed(tokens, low[is_kept], high[is_kept], True, column.axis.grid)
+
+
+def _axis_spans(wanted: ValueSet, column: Column) -> tuple[Floats, Floats]:
+    """Return the ends of the spans on the axis of a column, without empty spans."""
+    axis = column.axis
+    assert axis is not None
+    if not axis.grid:
+        ends = np.array(wanted.spans, dtype=np.float64).reshape(-1, 2)
+        low, high = np.ldexp(ends, -axis.exponent).T
+        return low, high
+    # The physical value of axis value x is (origin + x * step) * 2 ** shift.
+    origin, step = axis.origin << axis.shift, axis.step << axis.shift
+    last = np.array([_last_point(span.high, origin, step) for span in wanted.spans])
+    first = np.array([-_last_point(-span.low, -origin, step) for span in wanted.spans])
+    if axis.coarse:  # several values share a point of the axis
+        first = np.where([span.is_point for span in wanted.spans], last, first)
+    low, high = first - 0.5, last + 0.5
+    is_kept = low < high
+    return _joined_spans(low[is_kept], high[is_kept])
+
+
+def _last_point(end: Any, origin: int, step: int) -> float:
+    """Return the axis value of the last grid point that is not above an end; infinite beyond the range of floats."""
+    if end in (-math.inf, math.inf):
+        return float(end)
+    place = (int(end) - origin) // step
+    return float(place) if abs(place) < 2**62 else math.copysign(math.inf, place)
+
+
+def _joined_spans(low: Floats, high: Floats) -> tuple[Floats, Floats]:
+    """Join ascending spans that overlap or touch each other."""
+    if not len(low):
+        return low, high
+    high = np.maximum.accumulate(high)
+    starts = np.concatenate([[True], low[1:] > high[:-1]])
+    return low[starts], high[np.concatenate([starts[1:], [True]])]
+
+
+def _check_weights(wanted: ValueSet, allowed: Allowed, where: str) -> None:
+    """Raise an OptionError if single values of a density are to be weighed against values of positive probability."""
+    has_mass = allowed.tokens[FIRST_LEVEL:-1].any() or (allowed.low < allowed.high).any()
+    if allowed.exact and has_mass:
+        values = column_values([end for span in wanted.spans for end in span], wanted.dtype)
+        raise OptionError(
+            f"{where}: single values of a density among choices that have a probability of their own "
+            f"({values.min()!r} to {values.max()!r}): they cannot be weighed against each other. Give intervals around "
+            "them instead."
+        )

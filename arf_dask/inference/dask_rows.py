@@ -9,7 +9,7 @@ import polars as pl
 from arf_dask.data.pandas_frames import to_pandas
 from arf_dask.errors import missing_extra
 from arf_dask.inference.forge import BLOCK_ROWS
-from arf_dask.inference.lazy_rows import RowPlan
+from arf_dask.inference.row_plan import RowPlan
 
 PARTITION_ROWS = 4 * BLOCK_ROWS
 
@@ -34,14 +34,14 @@ def dask_frame(plan: RowPlan, like: Any = None) -> Any:
         draw_partition(shared_plan, first_row, min(first_row + PARTITION_ROWS, plan.rows), like)
         for first_row in first_rows
     ]
-    meta = _to_pandas(pl.DataFrame(schema=plan.tables.dtypes), like, 0)
+    meta = _to_pandas(pl.DataFrame(schema=plan.fitted.dtypes), like, 0)
     divisions = (*first_rows, max(plan.rows - 1, 0))
     return dask.dataframe.from_delayed(partitions, meta=meta, divisions=divisions, verify_meta=False)
 
 
 def _partition(plan: RowPlan, first: int, stop: int, like: Any) -> Any:
     frames = list(plan.read(first, stop))
-    return _to_pandas(pl.concat(frames) if frames else pl.DataFrame(schema=plan.tables.dtypes), like, first)
+    return _to_pandas(pl.concat(frames) if frames else pl.DataFrame(schema=plan.fitted.dtypes), like, first)
 
 
 def _to_pandas(frame: pl.DataFrame, like: Any, first: int) -> Any:

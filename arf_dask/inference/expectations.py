@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import polars as pl
 
 from arf_dask.data.axes import FLOATS, nameless
-from arf_dask.data.frames import is_frame
-from arf_dask.errors import OptionError, unknown_column
+from arf_dask.data.value_sets import Box
 from arf_dask.forest.tables import ColumnTables, LeafTables
-from arf_dask.inference.conditions import Conjunction, parse
-from arf_dask.inference.density import condition_frame, condition_rows, impossible
-from arf_dask.inference.known_rows import KnownRows, Rows
+from arf_dask.inference.conditions import parse
+from arf_dask.inference.density import ZeroProbabilityError, not_null
+from arf_dask.inference.known_rows import KnownRows, Rows, read_rows
 from arf_dask.inference.posteriors import Posterior, log_probability, posteriors, row_posteriors
-from arf_dask.schema.columns import FIRST_LEVEL, Column, Schema
+from arf_dask.schema.columns import FIRST_LEVEL, Column
 from arf_dask.schema.encoding import decode_column
 from arf_dask.typing import Floats
+
+Conditions = Sequence[Box] | pl.DataFrame  # a union of boxes, or one condition per row: null means unknown
 
 
 class ConditionPosteriors(NamedTuple):
@@ -29,13 +30,12 @@ class ConditionPosteriors(NamedTuple):
     n_rows: int
 
 
-def expect(tables: LeafTables, columns: Sequence[str] | None, given: Any, level_probabilities: bool) -> pl.DataFrame:
+def expect(tables: LeafTables, names: list[str], given: Conditions, *, level_probabilities: bool) -> pl.DataFrame:
     """One row per condition: the mean of numeric columns, the most probable level of others (or all levels)."""
-    names = checked_columns(tables.schema, columns)
     posterior_set = condition_posteriors(tables, names, given)
     if level_probabilities:
         level_table = _level_table(tables, names, posterior_set)
-        return level_table if is_frame(given) else level_table.drop("row")
+        return level_table if isinstance(given, pl.DataFrame) else level_table.drop("row")
     series = {}
     for name in names:
         of_column = tables.column_tables(name)
@@ -49,23 +49,23 @@ def expect(tables: LeafTables, columns: Sequence[str] | None, given: Any, level_
     return pl.DataFrame(series)
 
 
-def condition_posteriors(tables: LeafTables, names: Sequence[str], given: Any) -> ConditionPosteriors:
+def condition_posteriors(tables: LeafTables, names: Sequence[str], given: Conditions) -> ConditionPosteriors:
     """Return the posteriors of the variables that contain the given columns."""
     modelled_columns = (tables.column_tables(name) for name in names)
     wanted_variables = sorted(
         {column_table.table.index for column_table in modelled_columns if column_table is not None}
     )
-    if is_frame(given):
-        known_rows = condition_rows(tables, given)
+    if isinstance(given, pl.DataFrame):
+        known_rows = read_rows(given, tables, not_null(given))
         wanted_rows = dict.fromkeys(wanted_variables, np.arange(known_rows.n_rows))
         densities, variable_posteriors = row_posteriors(tables, known_rows, wanted_rows)
         if (impossible_rows := np.flatnonzero(np.isneginf(densities.total()))).size:
-            raise impossible(given, int(impossible_rows[0]))
+            raise ZeroProbabilityError(int(impossible_rows[0]))
         set_known_states(tables, known_rows, variable_posteriors, wanted_rows)
-        return ConditionPosteriors(variable_posteriors, condition_frame(given, tables.schema), known_rows.n_rows)
-    conjunctions: list[Conjunction] = [{}] if given is None else parse(given, tables.schema)
+        return ConditionPosteriors(variable_posteriors, given, known_rows.n_rows)
+    conjunctions = parse(given, tables.schema)
     if np.isneginf(log_probability(tables, conjunctions)):
-        raise impossible(given)
+        raise ZeroProbabilityError
     return ConditionPosteriors(posteriors(tables, conjunctions, wanted_variables), None, 1)
 
 
@@ -83,19 +83,6 @@ def set_known_states(
             row_positions = np.flatnonzero(known_variable.pattern[rows] == pattern_index)
             known_states = pattern.states(known_variable.entry[rows[row_positions]])
             posterior.states[row_positions[known_states >= 0], known_states[known_states >= 0]] = 1.0
-
-
-def checked_columns(schema: Schema, columns: Sequence[str] | None) -> list[str]:
-    """Validate column names; return all modelled columns if None."""
-    if columns is None:
-        return [column.name for column in schema.columns if column.kind != "key"]
-    names = [columns] if isinstance(columns, str) else list(columns)
-    for name in names:
-        if name not in schema.names:
-            raise unknown_column(name, schema.names, "columns")
-        if schema.columns[schema.names.index(name)].kind == "key":
-            raise OptionError(f"columns: {name!r} is an identifier and not modelled. Leave it out.")
-    return names
 
 
 def token_shares(of_column: ColumnTables, posterior: Posterior) -> Floats:

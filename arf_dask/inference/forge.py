@@ -8,6 +8,7 @@ range and looking up its state. A block of rows is a pure function of (model, bl
 from __future__ import annotations
 
 import threading
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -15,6 +16,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from arf_dask.data.keys import fresh_keys
+from arf_dask.forest.fitted import Fitted
 from arf_dask.forest.smoothing import own_share, parent_share
 from arf_dask.forest.tables import LeafTables, VariableTables, parent_ranges
 from arf_dask.inference.bin_draws import (
@@ -26,7 +28,9 @@ from arf_dask.inference.bin_draws import (
     draw_states_in_bins,
     drawn_bins,
 )
+from arf_dask.runtime.once import OncePerProcess
 from arf_dask.runtime.seeds import Stage, generator
+from arf_dask.schema.columns import Schema
 from arf_dask.schema.encoding import decode_column
 from arf_dask.stats.truncated_normal import draw
 from arf_dask.typing import Floats, Ints
@@ -76,8 +80,10 @@ class DrawTables(NamedTuple):
 class Sampler:
     """A model to draw from. Its tables are computed lazily, as many queries do not draw any rows."""
 
-    def __init__(self, tables: LeafTables) -> None:
-        self.tables = tables
+    def __init__(self, fitted: Fitted) -> None:
+        self.fitted = fitted
+        self.tables, self.relations = fitted.tables, fitted.relations
+        self.kept = OncePerProcess()  # what queries found out about the model
         self._ready: DrawTables | None = None
 
     @property
@@ -89,9 +95,9 @@ class Sampler:
                     self._ready = _draw_tables(self.tables)
         return self._ready
 
-    def with_tables(self, tables: LeafTables) -> Sampler:
+    def with_schema(self, schema: Schema) -> Sampler:
         """Return a sampler that shares the precomputed tables but decodes rows with another schema."""
-        new_sampler = Sampler(tables)
+        new_sampler = Sampler(replace(self.fitted, tables=replace(self.tables, schema=schema)))
         new_sampler._ready = self.ready
         return new_sampler
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 import polars as pl
 
@@ -13,7 +15,7 @@ from arf_dask.inference.density import not_null, subset
 from arf_dask.inference.expectations import mean_places, set_known_states
 from arf_dask.inference.forge import Sampler
 from arf_dask.inference.known_rows import KnownRows, Rows, forget, read_rows
-from arf_dask.inference.posteriors import Posterior, row_densities, row_posteriors
+from arf_dask.inference.posteriors import Posterior, RowDensities, row_densities, row_posteriors
 from arf_dask.inference.relaxing import relax_rows
 from arf_dask.inference.state_ranges import find_ranges
 from arf_dask.schema.columns import FIRST_LEVEL, NAN, NULL, Column, Schema, Variable
@@ -21,8 +23,13 @@ from arf_dask.schema.encoding import decode_column
 from arf_dask.typing import Flags, Floats, Ints
 
 
-def impute(sampler: Sampler, frame: pl.DataFrame, draws: int | None, seed: int) -> list[pl.DataFrame]:
-    """Fill the missing values of the model's columns, with `draws` random completions, or with expectations if None."""
+def impute(
+    sampler: Sampler, frame: pl.DataFrame, draws: int | None, seed: int, *, fill_all: bool
+) -> list[pl.DataFrame]:
+    """Fill the missing values of the model's columns, with `draws` random completions, or with expectations if None.
+
+    Cells that can only be null given the known ones stay null, unless `fill_all`.
+    """
     tables = sampler.tables
     known_frame = subset(frame, tables.schema)
     flags = {
@@ -30,13 +37,47 @@ def impute(sampler: Sampler, frame: pl.DataFrame, draws: int | None, seed: int) 
         for name, known_flags in not_null(known_frame).items()
         if tables.schema.variable_of(name) is not None
     }
+    return _imputed(sampler, frame, known_frame, flags, draws, seed, fill_all=fill_all)
+
+
+class RowPosteriors(NamedTuple):
+    """What the known cells of rows say about the missing ones."""
+
+    known: KnownRows
+    densities: RowDensities
+    posteriors: dict[int, Posterior]  # by variable index
+
+
+def _imputed(
+    sampler: Sampler,
+    frame: pl.DataFrame,
+    known_frame: pl.DataFrame,
+    flags: dict[str, Flags],
+    draws: int | None,
+    seed: int,
+    *,
+    fill_all: bool,
+) -> list[pl.DataFrame]:
+    """Fill the cells that are not flagged as known."""
+    tables = sampler.tables
     if all(known_flags.all() for known_flags in flags.values()):
         return [frame] * (1 if draws is None else draws)
     conjunction = _values_only(tables.schema, known_frame.columns)
     known = read_rows(known_frame, tables, flags)
+    wanted = _incomplete_rows(tables, known, flags)
+    densities, variable_posteriors = (
+        row_posteriors(tables, known, wanted, conjunction)
+        if draws is None
+        else (row_densities(tables, known, conjunction, unknown_only=True), {})
+    )
+    only_nulls = {} if fill_all else _only_nulls(tables, known_frame, flags, densities, conjunction)
+    if only_nulls:
+        # What can only be null is known.
+        flags = {name: known_flags | only_nulls.get(name, False) for name, known_flags in flags.items()}
+        return _imputed(sampler, frame, known_frame, flags, draws, seed, fill_all=fill_all)
     if draws is None:
-        return [_filled(frame, _expected(tables, known, flags, conjunction), flags)]
-    densities = row_densities(tables, known, conjunction, unknown_only=True)
+        posteriors_of_rows = RowPosteriors(known, densities, variable_posteriors)
+        return [_filled(frame, _expected(tables, posteriors_of_rows, wanted, flags, conjunction), flags)]
     known, densities = relax_rows(tables, known, densities, conjunction)
     drawn_leaves = draw_leaves(tables, known, densities, draws, seed, conjunction)
     ranges = find_ranges(tables, conjunction)
@@ -48,6 +89,37 @@ def impute(sampler: Sampler, frame: pl.DataFrame, draws: int | None, seed: int) 
         _filled(frame, {name: completed_rows[name][first_draws + draw_index] for name in flags}, flags)
         for draw_index in range(draws)
     ]
+
+
+def _only_nulls(
+    tables: LeafTables,
+    frame: pl.DataFrame,
+    flags: dict[str, Flags],
+    densities: RowDensities,
+    conjunction: Conjunction,
+) -> dict[str, Flags]:
+    """Flag the missing cells that can only be null given the known cells of their row, such as the age of a guest.
+
+    Args:
+        tables: the model.
+        frame: the rows.
+        flags: per column, which cells are known.
+        densities: the densities of the rows, with a value in every missing cell.
+        conjunction: the condition that missing cells have values.
+    """
+    places = np.flatnonzero(np.isneginf(densities.total()))
+    if not len(places):
+        return {}
+    known = read_rows(frame[places], tables, {name: known_flags[places] for name, known_flags in flags.items()})
+    is_possible = ~np.isneginf(row_densities(tables, known, {}).total())
+    only_nulls = {}
+    for position, allowed in conjunction.items():
+        name = tables.schema.names[position]
+        without_value = np.isneginf(row_densities(tables, known, {position: allowed}, unknown_only=True).total())
+        cells = places[without_value & is_possible & ~flags[name][places]]
+        if len(cells):
+            only_nulls[name] = np.isin(np.arange(frame.height), cells)
+    return only_nulls
 
 
 def _values_only(schema: Schema, names: list[str]) -> Conjunction:
@@ -82,17 +154,26 @@ def _filled(frame: pl.DataFrame, values: dict[str, pl.Series], flags: dict[str, 
     return frame.with_columns(filled_columns)
 
 
-def _expected(
-    tables: LeafTables, known: KnownRows, flags: dict[str, Flags], conjunction: Conjunction
-) -> dict[str, pl.Series]:
-    """Return means of numeric columns and most probable values of others, for columns with missing cells."""
+def _incomplete_rows(tables: LeafTables, known: KnownRows, flags: dict[str, Flags]) -> dict[int, Rows]:
+    """Return the rows with missing cells by variable index, for variables with missing cells."""
     wanted: dict[int, Rows] = {}
     for table in tables.variables:
         missing_flags = [~flags[column.name] for column in table.columns if column.name in flags]
         has_missing = np.logical_or.reduce([np.zeros(known.n_rows, dtype=bool), *missing_flags])
         if has_missing.any():
             wanted[table.index] = np.flatnonzero(has_missing)
-    known, variable_posteriors = _posteriors(tables, known, wanted, conjunction)
+    return wanted
+
+
+def _expected(
+    tables: LeafTables,
+    found: RowPosteriors,
+    wanted: dict[int, Rows],
+    flags: dict[str, Flags],
+    conjunction: Conjunction,
+) -> dict[str, pl.Series]:
+    """Return means of numeric columns and most probable values of others, for columns with missing cells."""
+    known, variable_posteriors = _relaxed(tables, found, wanted, conjunction)
     set_known_states(tables, known, variable_posteriors, wanted)
     values: dict[str, pl.Series] = {}
     for index, rows in wanted.items():
@@ -104,11 +185,11 @@ def _expected(
     return values
 
 
-def _posteriors(
-    tables: LeafTables, known: KnownRows, wanted: dict[int, Rows], conjunction: Conjunction
+def _relaxed(
+    tables: LeafTables, found: RowPosteriors, wanted: dict[int, Rows], conjunction: Conjunction
 ) -> tuple[KnownRows, dict[int, Posterior]]:
     """Return the posteriors of missing cells, with impossible rows relaxed."""
-    densities, variable_posteriors = row_posteriors(tables, known, wanted, conjunction)
+    known, densities, variable_posteriors = found
     impossible_rows = np.flatnonzero(np.isneginf(densities.total()))
     if not len(impossible_rows):
         return known, variable_posteriors

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 import polars as pl
 
-from arf_dask.forest.tables import LeafTables
-from arf_dask.inference.conditions import Interval, is_choices
+from arf_dask.data.value_sets import Box, ValueSet
+from arf_dask.forest.fitted import Fitted
 from arf_dask.inference.known_rows import read_rows
 from arf_dask.inference.posteriors import row_log_density
-from arf_dask.inference.rule_conditions import bounds
 from arf_dask.rules.evaluation import evaluate
 from arf_dask.rules.expressions import Comparison, Name, Node, columns_of
 from arf_dask.rules.relations import Relations
@@ -31,33 +30,29 @@ class Pin(NamedTuple):
 
 
 def pin_rows(
-    tables: LeafTables,
-    relations: Relations,
-    given: Sequence[Mapping[str, Any]],
-    modelled: pl.DataFrame,
-    rng: np.random.Generator,
+    fitted: Fitted, boxes: Sequence[Box], modelled: pl.DataFrame, rng: np.random.Generator
 ) -> tuple[pl.DataFrame, Floats]:
     """Solve conditions on rule-determined columns for an input; return the modelled rows and their weights."""
-    chosen_condition = rng.integers(len(given), size=modelled.height)
+    relations = fitted.relations
+    chosen_box = rng.integers(len(boxes), size=modelled.height)
     frames, weights = [], []
-    for condition_index, condition in enumerate(given):
-        pinned_rows = modelled.filter(pl.Series(chosen_condition == condition_index))
-        pins = find_pins(relations, condition)
+    for box_index, box in enumerate(boxes):
+        pinned_rows = modelled.filter(pl.Series(chosen_box == box_index))
+        pins = find_pins(relations, box)
         for pin in pins:
-            pinned_rows = _pinned(relations, pin, condition[pin.wanted], pinned_rows, rng)
+            pinned_rows = _pinned(relations, pin, box[pin.wanted], pinned_rows, rng)
         frames.append(pinned_rows)
-        weights.append(_weights(tables, pinned_rows, [pin.column for pin in pins]))
+        weights.append(_weights(fitted, pinned_rows, [pin.column for pin in pins]))
     return pl.concat(frames), np.concatenate(weights)
 
 
-def find_pins(relations: Relations, condition: Mapping[str, Any]) -> list[Pin]:
+def find_pins(relations: Relations, box: Box) -> list[Pin]:
     """Choose the columns to solve for, in rebuilding order; columns fixed by the condition are not changed."""
     pins: list[Pin] = []
-    used_columns = {name for name in condition if name not in relations.targets}
+    used_columns = {name for name in box if name not in relations.targets}
     for transform in relations.transforms:
         name = transform.target.name
-        known_value = condition.get(name)
-        if name not in condition or known_value is None:
+        if name not in box or not box[name].spans:
             continue
         pin = _pin_of(transform, relations, used_columns)
         if pin is not None:
@@ -78,7 +73,7 @@ def _pin_of(transform: Transform, relations: Relations, used: set[str]) -> Pin |
     # Prefer the column with the finest grid: it is most likely to contain a solution.
     free_columns.sort(key=lambda column: -_fineness(column, relations))
     for column in free_columns:
-        solution = solve(equation, column) or adjust(equation, column)
+        solution = solve(equation, column, is_text=transform.target.is_text) or adjust(equation, column)
         if solution is not None:
             return Pin(name, column, solution)
     return None
@@ -97,11 +92,11 @@ def _fineness(column: str, relations: Relations) -> float:
 
 
 def _pinned(
-    relations: Relations, pin: Pin, known: Any, modelled: pl.DataFrame, rng: np.random.Generator
+    relations: Relations, pin: Pin, wanted: ValueSet, modelled: pl.DataFrame, rng: np.random.Generator
 ) -> pl.DataFrame:
     rebuilt_rows = relations.inverse(modelled)
     target = relations.targets[pin.wanted].target
-    wanted_units = _wanted(known, target, rebuilt_rows, rng)
+    wanted_units = _wanted(wanted, target, rebuilt_rows.height, rng)
     if wanted_units is None:
         return modelled
     transform = relations.targets[pin.wanted]
@@ -128,44 +123,28 @@ def _like(series: pl.Series, old: pl.Series) -> pl.Series:
     return cast_values.zip_with(cast_values.is_not_null(), old)
 
 
-def _wanted(known: Any, target: Target, rows: pl.DataFrame, rng: np.random.Generator) -> pl.Series | None:
-    """Draw a wanted value per row, in units of the target: the known value, a choice, or a value of the interval."""
-    if is_choices(known) and not isinstance(known, tuple | Interval):
-        options = [option for option in known if option is not None]
-        option_values = [_wanted(option, target, rows, rng) for option in options]
-        option_index = rng.integers(max(len(option_values), 1), size=rows.height)
-        chosen_values = option_values[0] if option_values else None
-        for option_number, option_series in enumerate(option_values):
-            chosen_values = (
-                option_series.zip_with(pl.Series(option_index == option_number), chosen_values)
-                if option_series is not None and chosen_values is not None
-                else chosen_values
-            )
-        return chosen_values
-    value_bounds = bounds(known, target)
-    if value_bounds is None or target.low is None or target.high is None:
+def _wanted(wanted: ValueSet, target: Target, n: int, rng: np.random.Generator) -> pl.Series | None:
+    """Draw a wanted value per row, in units of the target: first one of the spans, then a value in it."""
+    if target.is_text or target.low is None:
         return None
-    low = target.low if value_bounds[0] is None else max(value_bounds[0], target.low)
-    high = target.high if value_bounds[1] is None else min(value_bounds[1], target.high)
-    unit_values = low + rng.random(rows.height) * (high - low)
-    return (
-        target.rounded(pl.Series(unit_values))
-        if low < high
-        else target.rounded(pl.Series(np.full(rows.height, float(low))))
-    )
+    spans = (wanted & target.observed()).spans
+    if not spans:
+        return None
+    low, high = np.array(spans, dtype=np.float64)[rng.integers(len(spans), size=n)].T
+    return target.rounded(pl.Series(low + rng.random(n) * (high - low)))
 
 
-def _weights(tables: LeafTables, after: pl.DataFrame, columns: list[str]) -> Floats:
+def _weights(fitted: Fitted, after: pl.DataFrame, columns: list[str]) -> Floats:
     """Return weights proportional to the density of the solved columns given all other columns of their rows."""
     if not columns or not after.height:
         return np.ones(after.height)
-    schema = tables.schema
+    schema = fitted.schema
     names = [name for name in after.columns if schema.variable_of(name) is not None]
     rows = after.select([pl.nth(after.columns.index(name)) for name in names])
     all_known = np.ones(rows.height, dtype=bool)
-    joint_logs = row_log_density(tables, read_rows(rows, tables, dict.fromkeys(names, all_known)))
+    joint_logs = row_log_density(fitted.tables, read_rows(rows, fitted.tables, dict.fromkeys(names, all_known)))
     other_names = [name for name in names if name not in columns]
-    other_logs = row_log_density(tables, read_rows(rows, tables, dict.fromkeys(other_names, all_known)))
+    other_logs = row_log_density(fitted.tables, read_rows(rows, fitted.tables, dict.fromkeys(other_names, all_known)))
     with np.errstate(invalid="ignore", over="ignore"):
         log_weights = np.where(np.isfinite(joint_logs), joint_logs - other_logs, -np.inf)
         largest_log = log_weights.max(initial=-np.inf)

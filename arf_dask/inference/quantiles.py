@@ -8,15 +8,13 @@ from typing import Any, NamedTuple
 import numpy as np
 import polars as pl
 
-from arf_dask.data.frames import is_frame
+from arf_dask.data.value_sets import Box, is_choices
 from arf_dask.errors import OptionError
 from arf_dask.forest.tables import ColumnTables, LeafTables
 from arf_dask.inference.bin_knowledge import BinSpread, is_tilted, tilted_shares
-from arf_dask.inference.conditions import Conjunction, Span, is_choices, parse
-from arf_dask.inference.density import conditions_of, impossible
-from arf_dask.inference.expectations import checked_columns
+from arf_dask.inference.conditions import parse
+from arf_dask.inference.density import ZeroProbabilityError
 from arf_dask.inference.posteriors import batch_leaf_weights, log_probability
-from arf_dask.inference.readings import number_place
 from arf_dask.inference.state_ranges import VariableRanges, all_ranges, find_ranges
 from arf_dask.inference.tree_batches import tree_batch
 from arf_dask.runtime.tasks import Threads
@@ -72,45 +70,8 @@ class BatchMixture(NamedTuple):
     normals: tuple[Floats, ...]  # weight, mu, sigma, lower, upper
 
 
-def quantile(tables: LeafTables, name: str, q: Any, given: Any) -> Any:
-    """Return the smallest value with cumulative probability at least q; a list for a list of q, per row of a frame."""
-    levels = checked_levels(q)
-    condition_results = [_quantiles(tables, name, levels, condition) for condition in _each_condition(tables, given)]
-    return _as_asked(condition_results, several=is_choices(q), frame=is_frame(given))
-
-
-def cumulative(tables: LeafTables, name: str, x: Any, given: Any) -> Any:
-    """Return the probability of numbers up to x; a list for a list of x, per row of a frame."""
-    checked_columns(tables.schema, [name])
-    column = tables.schema.columns[tables.schema.names.index(name)]
-    if column.kind != "numeric":
-        raise OptionError(f"cdf: {name!r} has levels, not numbers. Use probability.")
-    values = list(x) if is_choices(x) else [x]
-    axis_values = [float(number_place(value, column, f"x: {name!r}", exact=False)) for value in values]
-    condition_results = []
-    for condition in _each_condition(tables, given):
-        column_mixture = mixture(tables, name, condition)[0]
-        condition_results.append(
-            [
-                column_mixture.below(axis_value, column.axis is not None and column.axis.grid)
-                for axis_value in axis_values
-            ]
-        )
-    return _as_asked(condition_results, several=is_choices(x), frame=is_frame(given))
-
-
-def _each_condition(tables: LeafTables, given: Any) -> list[Any]:
-    """Return the conditions of a frame as a list; a single condition, or None, as a list of one."""
-    return conditions_of(given, tables.schema) if is_frame(given) else [given]
-
-
-def _as_asked(each: list[list[Any]], *, several: bool, frame: bool) -> Any:
-    """Unwrap results to match the arguments: scalars for a scalar argument, a single entry unless given a frame."""
-    results = each if several else [values[0] for values in each]
-    return results if frame else results[0]
-
-
-def _quantiles(tables: LeafTables, name: str, levels: Sequence[float], given: Any) -> list[Any]:
+def quantiles(tables: LeafTables, name: str, levels: Sequence[float], given: Sequence[Box]) -> list[Any]:
+    """Return, per level, the smallest value of a numeric column whose cumulative probability is at least the level."""
     column_mixture, column = mixture(tables, name, given)
     axis_values = np.array([_quantile(column_mixture, level, column) for level in levels])
     assert column.axis is not None
@@ -128,24 +89,21 @@ def checked_levels(q: Any) -> list[float]:
     return [float(level) for level in level_list]
 
 
-def mixture(tables: LeafTables, name: str, given: Any) -> tuple[Mixture, Column]:
-    """Return the distribution of a numeric column, given that it is not missing."""
-    checked_columns(tables.schema, [name])
+def mixture(tables: LeafTables, name: str, given: Sequence[Box]) -> tuple[Mixture, Column]:
+    """Return the distribution of a numeric column under a condition, given that it is not missing."""
     of_column = tables.column_tables(name)
-    if of_column is None or of_column.column.kind != "numeric":
-        dtype = tables.schema.dtypes[name]
-        raise OptionError(f"{name!r} has levels ({dtype}), not numbers. Use expect(level_probabilities=True).")
-    conjunctions: list[Conjunction] = [{}] if given is None else parse(given, tables.schema)
+    assert of_column is not None
+    conjunctions = parse(given, tables.schema)
     log_total = log_probability(tables, conjunctions)
     if np.isneginf(log_total):
-        raise impossible(given)
+        raise ZeroProbabilityError
     batch_mixtures: list[BatchMixture] = []
     for conjunction in conjunctions:
         shared = tables, find_ranges(tables, conjunction), of_column, log_total
         batch_mixtures += Threads().map(_batch_mixture, shared, range(tables.n_batches))
     column_mixture = _join_mixtures(batch_mixtures, of_column)
     if column_mixture is None:
-        raise impossible({name: Span(-np.inf, np.inf), "given": given})
+        raise ZeroProbabilityError
     return column_mixture, of_column.column
 
 

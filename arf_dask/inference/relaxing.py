@@ -6,14 +6,15 @@ there is none, the variable with the smallest marginal probability is dropped.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, TypeVar
+from collections.abc import Sequence
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from arf_dask.data.value_sets import Box
 from arf_dask.forest.tables import LeafTables
-from arf_dask.inference.conditions import Conjunction, parse
+from arf_dask.inference.conditions import Conjunction, read_box
 from arf_dask.inference.known_rows import KnownRows, KnownVariable, Rows, forget, into_range
 from arf_dask.inference.posteriors import RowDensities, log_probability, row_densities, row_log_density
 from arf_dask.typing import Flags, Floats
@@ -43,11 +44,9 @@ def relax_rows(
     return _with_rows(known, impossible_rows, relaxed_rows), RowDensities(by_batch)
 
 
-def possible_part(
-    tables: LeafTables, alternatives: Sequence[Mapping[str, Any]]
-) -> tuple[Conjunction, Mapping[str, Any]]:
+def possible_part(tables: LeafTables, alternatives: Sequence[Box]) -> tuple[Conjunction, Box]:
     """Return the relaxed conjunction with the largest probability, and the alternative it comes from."""
-    conjunctions = [parse(given, tables.schema)[0] for given in alternatives]
+    conjunctions = [read_box(box, tables.schema) for box in alternatives]
     while True:
         is_constrained = np.array(
             [

@@ -1,28 +1,27 @@
-"""Sampling with or without a condition, and the handling of impossible conditions."""
+"""Sources of modelled rows, with or without a condition, and the handling of impossible conditions."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple, Protocol, get_args
+from typing import NamedTuple, Protocol, get_args
 
 import numpy as np
 import polars as pl
 
+from arf_dask.data.value_sets import Box, ValueSet, column_values
 from arf_dask.errors import OptionError
+from arf_dask.forest.tables import LeafTables
 from arf_dask.inference.completion import Completion, draw_completions, draw_leaves
 from arf_dask.inference.conditional import ConditionSampler, condition_sampler, forge_given
-from arf_dask.inference.conditions import Interval, is_choices, parse
-from arf_dask.inference.density import condition_frame, impossible, not_null
+from arf_dask.inference.conditions import parse
+from arf_dask.inference.density import ZeroProbabilityError, not_null
 from arf_dask.inference.forge import BLOCK_ROWS, Sampler, forge_block
 from arf_dask.inference.known_rows import KnownRows, read_rows
 from arf_dask.inference.posteriors import RowDensities, row_densities
-from arf_dask.inference.readings import level_token
 from arf_dask.inference.relaxing import possible_part, relax_rows
 from arf_dask.runtime.disk import machine_memory
 from arf_dask.runtime.forks import check_not_forked
 from arf_dask.runtime.seeds import Stage, generator
-from arf_dask.schema.columns import Schema
-from arf_dask.schema.encoding import column_tokens
 from arf_dask.typing import Flags, OnImpossible
 
 
@@ -55,6 +54,8 @@ class Block(NamedTuple):
     number: int
     first: int  # position of its first row
     rows: int
+    low: int = 0  # conditions of the block, with a frame of conditions: low <= row < high
+    high: int = 0
 
 
 class Source(Protocol):
@@ -71,31 +72,46 @@ def cut_blocks(n: int, first: int = 0, stop: int | None = None) -> Iterator[Bloc
         yield Block(block_number, first_row, min(BLOCK_ROWS, n - first_row))
 
 
-def make_source(sampler: Sampler, given: Any, on_impossible: OnImpossible) -> Source:
-    """Return a source of modelled rows, with or without a condition."""
-    if given is None:
+def cut_conditions(n: int, conditions: int, first: int, stop: int) -> Iterator[Block]:
+    """Yield the blocks that contain rows from `first` up to `stop`, with `n` rows per condition.
+
+    A block contains as many whole conditions as fit; a condition with more rows than a block is split.
+    """
+    if n <= BLOCK_ROWS:
+        block_conditions = max(1, BLOCK_ROWS // max(n, 1))
+        block_size = max(block_conditions * n, 1)
+        for block_number in range(first // block_size, max(-(-stop // block_size), first // block_size + 1)):
+            low, high = block_number * block_conditions, min((block_number + 1) * block_conditions, conditions)
+            yield Block(block_number, low * n, (high - low) * n, low, high)
+        return
+    blocks_each = -(-n // BLOCK_ROWS)
+    for row in range(first // n, -(-stop // n)):
+        for cut in range(blocks_each):
+            first_row = row * n + cut * BLOCK_ROWS
+            n_rows = min(BLOCK_ROWS, n - cut * BLOCK_ROWS)
+            if first_row < stop and first_row + n_rows > first:
+                yield Block(row * blocks_each + cut, first_row, n_rows, row, row + 1)
+
+
+def make_source(sampler: Sampler, boxes: Sequence[Box], *, relax: bool = False) -> Source:
+    """Return a source of modelled rows inside a union of boxes of modelled columns.
+
+    Args:
+        sampler: the model.
+        boxes: the alternatives; an empty box has no condition.
+        relax: whether to relax a condition of probability zero, instead of raising a ZeroProbabilityError.
+    """
+    if any(not box for box in boxes):
         return FreeSource(sampler)
-    schema = sampler.tables.schema
-    condition = condition_sampler(sampler, parse(given, schema))
+    tables = sampler.tables
+    condition = condition_sampler(sampler, parse(boxes, tables.schema))
     if condition is not None:
-        return ConditionalSource(condition, given)
-    if on_impossible == "raise":
-        raise impossible(given)
-    alternatives = [given] if isinstance(given, Mapping) else list(given)
-    if on_impossible == "null":
-        return NullSource(schema, alternatives[0])
-    if len(alternatives) == 1 and len(_scalars(alternatives[0])) == len(alternatives[0]):
-        return CompletedSource(_only_row(sampler, alternatives[0]))
-    return _relaxed(sampler, alternatives)
-
-
-def sample_conditions(sampler: Sampler, given: Any, n: int, seed: int, on_impossible: OnImpossible) -> pl.DataFrame:
-    """Draw `n` rows for every row of a frame of conditions, in order."""
-    frame = condition_frame(given, sampler.tables.schema)
-    return complete_rows(prepare_rows(sampler, frame, on_impossible, n), n, seed, seed)
-
-
-# Sources.
+        return RegionSource(condition, boxes)
+    if not relax or not boxes:
+        raise ZeroProbabilityError
+    if len(boxes) == 1 and all(wanted.is_single for wanted in boxes[0].values()):
+        return CompletedSource(_only_row(sampler, boxes[0]))
+    return _relaxed(sampler, boxes)
 
 
 class FreeSource(NamedTuple):
@@ -107,33 +123,26 @@ class FreeSource(NamedTuple):
         return forge_block(self.sampler, block.rows, seed, block.number, block.first)
 
 
-class ConditionalSource(NamedTuple):
+class RegionSource(NamedTuple):
     """Rows under a possible condition."""
 
     condition: ConditionSampler
-    given: Any
+    boxes: Sequence[Box]
 
     def draw(self, seed: int, block: Block) -> pl.DataFrame:
         rows = forge_given(self.condition, block.rows, seed, block.number, block.first)
-        return _told_exactly(rows, self.given, self.condition.sampler.tables.schema)
+        return _with_exact_points(rows, self.boxes, self.condition.sampler.tables)
 
 
 class NullSource(NamedTuple):
-    """Rows for an impossible condition: its given values, and nulls elsewhere."""
+    """Rows for an impossible condition: its single values, and nulls elsewhere."""
 
-    schema: Schema
-    given: Mapping[str, Any]
+    dtypes: Mapping[str, pl.DataType]
+    box: Box
 
     def draw(self, seed: int, block: Block) -> pl.DataFrame:
-        single_values, n_rows = _scalars(self.given), block.rows
-        return pl.DataFrame(
-            {
-                name: _constant(self.schema, name, single_values[name], n_rows)
-                if name in single_values
-                else _nulls(name, dtype, n_rows)
-                for name, dtype in self.schema.dtypes.items()
-            }
-        )
+        nulls = {name: _nulls(name, dtype, block.rows) for name, dtype in self.dtypes.items()}
+        return pl.DataFrame(nulls | single_values(self.box, block.rows))
 
 
 class RelaxedSource(NamedTuple):
@@ -141,16 +150,17 @@ class RelaxedSource(NamedTuple):
 
     condition: ConditionSampler
     drawn: Mapping[str, ConditionSampler]  # columns that are drawn separately, each under its own condition
-    told: Mapping[str, Any]  # columns with a constant value; None: null
+    told: Box  # columns with a constant value: that of a single value, else null
 
     def draw(self, seed: int, block: Block) -> pl.DataFrame:
-        schema, draw_arguments = self.condition.sampler.tables.schema, (block.rows, seed, block.number, block.first)
+        draw_arguments = (block.rows, seed, block.number, block.first)
         rows = forge_given(self.condition, *draw_arguments)
         filled_columns = [
             forge_given(column_condition, *draw_arguments)[name] for name, column_condition in self.drawn.items()
         ]
-        filled_columns += [_constant(schema, name, value, block.rows) for name, value in self.told.items()]
-        return rows.with_columns(filled_columns)
+        constants = {name: _nulls(name, rows.schema[name], block.rows) for name in self.told}
+        constants |= single_values(self.told, block.rows)
+        return rows.with_columns(filled_columns + list(constants.values()))
 
 
 class CompletedSource(NamedTuple):
@@ -167,7 +177,7 @@ class PreparedRows(NamedTuple):
 
     sampler: Sampler
     frame: pl.DataFrame
-    flags: dict[str, Flags]  # per column: which rows are known
+    flags: Mapping[str, Flags]  # per column: which rows are known
     known: KnownRows
     densities: RowDensities
     dead: Flags  # whether each row is impossible
@@ -183,17 +193,15 @@ def prepare_rows(
     frame: pl.DataFrame,
     on_impossible: OnImpossible,
     n: int,
-    first: int = 0,
-    flags: dict[str, Flags] | None = None,
+    flags: Mapping[str, Flags] | None = None,
 ) -> PreparedRows:
-    """Prepare the rows of a frame of conditions for `n` draws each.
+    """Prepare the rows of a frame of conditions on modelled columns for `n` draws each.
 
     Args:
         sampler: the model.
         frame: the conditions.
         on_impossible: what to do with impossible rows.
         n: the number of draws per row, which determines whether pair weights are kept.
-        first: the number of the first row in the caller's frame, for error messages.
         flags: per column, which rows are known; by default, those that are not null.
     """
     tables, flags = sampler.tables, not_null(frame) if flags is None else flags
@@ -202,9 +210,7 @@ def prepare_rows(
     densities = row_densities(tables, known, {}, keep=4 * n >= len(tables.batch_trees))
     dead = np.isneginf(densities.total())
     if dead.any() and on_impossible == "raise":
-        dead_row = int(np.flatnonzero(dead)[0])
-        _name_unseen(frame, tables.schema, dead_row, first)
-        raise impossible(frame, dead_row, first)
+        raise ZeroProbabilityError(int(np.flatnonzero(dead)[0]))
     if dead.any() and on_impossible == "relax":
         known, densities = relax_rows(tables, known, densities)
         dead = np.isneginf(densities.total())
@@ -216,7 +222,7 @@ def complete_rows(prepared: PreparedRows, n: int, seed: int, key_seed: int, firs
     sampler, frame, flags, known, densities, dead = prepared
     drawn_leaves = draw_leaves(sampler.tables, known, densities, n, seed)
     completed_rows = draw_completions(
-        Completion(sampler, known, frame, flags, drawn_leaves, {}, seed, key_seed, first_row)
+        Completion(sampler, known, frame, dict(flags), drawn_leaves, {}, seed, key_seed, first_row)
     )
     if not dead.any():
         return completed_rows
@@ -233,63 +239,14 @@ def complete_rows(prepared: PreparedRows, n: int, seed: int, key_seed: int, firs
     return pl.DataFrame(columns)
 
 
-class ConditionBlock(NamedTuple):
-    """A block of rows drawn for a frame of conditions."""
-
-    number: int
-    first: int  # position of its first row in the whole result
-    rows: int
-    low: int  # conditions of the block: low <= row < high
-    high: int
-
-
-def cut_conditions(n: int, conditions: int, first: int, stop: int) -> Iterator[ConditionBlock]:
-    """Yield the blocks that contain rows from `first` up to `stop`, with `n` rows per condition.
-
-    A block contains as many whole conditions as fit; a condition with more rows than a block is split.
-    """
-    if n <= BLOCK_ROWS:
-        block_conditions = max(1, BLOCK_ROWS // max(n, 1))
-        block_size = max(block_conditions * n, 1)
-        for block_number in range(first // block_size, max(-(-stop // block_size), first // block_size + 1)):
-            low, high = block_number * block_conditions, min((block_number + 1) * block_conditions, conditions)
-            yield ConditionBlock(block_number, low * n, (high - low) * n, low, high)
-        return
-    blocks_each = -(-n // BLOCK_ROWS)
-    for row in range(first // n, -(-stop // n)):
-        for cut in range(blocks_each):
-            first_row = row * n + cut * BLOCK_ROWS
-            n_rows = min(BLOCK_ROWS, n - cut * BLOCK_ROWS)
-            if first_row < stop and first_row + n_rows > first:
-                yield ConditionBlock(row * blocks_each + cut, first_row, n_rows, row, row + 1)
-
-
-def draw_condition_block(
-    sampler: Sampler, conditions: pl.DataFrame, seed: int, block: ConditionBlock, on_impossible: OnImpossible
-) -> pl.DataFrame:
-    """Draw the rows of one block; `conditions` are those from `block.low` up to `block.high`."""
-    rows_each = block.rows // max(conditions.height, 1)
-    prepared_rows = prepare_rows(sampler, conditions, on_impossible, rows_each, block.low)
-    return complete_rows(prepared_rows, rows_each, block_seed(seed, block.number), seed, block.first)
-
-
-def _told_exactly(frame: pl.DataFrame, given: Any, schema: Schema) -> pl.DataFrame:
-    """Replace drawn values by the exact given values, for columns whose axis is coarser than their dtype."""
-    alternatives = [given] if isinstance(given, Mapping) else list(given)
-    for column in schema.columns:
+def _with_exact_points(frame: pl.DataFrame, boxes: Sequence[Box], tables: LeafTables) -> pl.DataFrame:
+    """Replace drawn values by the single values of a condition, in columns whose axis is coarser than their dtype."""
+    for column in tables.schema.columns:
         if column.axis is None or column.axis.lossless:
             continue
-        given_conditions = [alternative[column.name] for alternative in alternatives if column.name in alternative]
-        single_values = [
-            value
-            for choice_list in given_conditions
-            for value in (choice_list if is_choices(choice_list) else [choice_list])
-        ]
-        single_values = [
-            value for value in single_values if value is not None and not isinstance(value, tuple | Interval)
-        ]
-        if single_values:
-            exact_values = pl.Series(single_values, dtype=column.dtype).sort()
+        points = [point for box in boxes if column.name in box for point in box[column.name].points]
+        if points:
+            exact_values = column_values(sorted(points), column.dtype)
             exact_positions, drawn_positions = (
                 column.axis.to_axis(exact_values),
                 column.axis.to_axis(frame[column.name]),
@@ -302,53 +259,35 @@ def _told_exactly(frame: pl.DataFrame, given: Any, schema: Schema) -> pl.DataFra
     return frame
 
 
-def _name_unseen(frame: pl.DataFrame, schema: Schema, row: int, first: int) -> None:
-    """Raise an OptionError that suggests similar levels if this row contains an unknown level."""
-    for name in frame.columns:
-        column = schema.columns[schema.names.index(name)]
-        value = frame[name][row]
-        if (
-            column.kind == "categorical"
-            and value is not None
-            and column_tokens(frame[name][row : row + 1], column)[0] < 0
-        ):
-            level_token(value, column, f"given, row {first + row}: {name!r}")
-
-
 def _nulls(name: str, dtype: pl.DataType, n: int) -> pl.Series:
     return pl.Series(name, [None], dtype=dtype).new_from_index(0, n)
 
 
-def _scalars(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the columns for which a condition gives a single value."""
-    return {name: value for name, value in given.items() if not isinstance(value, Interval) and not is_choices(value)}
+def single_values(box: Box, n: int) -> dict[str, pl.Series]:
+    """Return the columns of a box that have a single value, with that value `n` times."""
+    return {name: wanted.single(n).alias(name) for name, wanted in box.items() if wanted.is_single}
 
 
-def _constant(schema: Schema, name: str, value: Any, n: int) -> pl.Series:
-    return pl.Series(name, [value], dtype=schema.dtypes[name], strict=False).new_from_index(0, n)
+def _only_row(sampler: Sampler, box: Box) -> PreparedRows:
+    """Prepare a box of single values as a one-row frame, in which null is a known missing value."""
+    frame = pl.DataFrame(single_values(box, 1))
+    return prepare_rows(sampler, frame, "relax", BLOCK_ROWS, {name: np.ones(1, dtype=bool) for name in box})
 
 
-def _only_row(sampler: Sampler, given: Mapping[str, Any]) -> PreparedRows:
-    """Prepare a condition of single values as a one-row frame, in which None is a known missing value."""
+def _relaxed(sampler: Sampler, boxes: Sequence[Box]) -> RelaxedSource:
+    """Relax the box that keeps the largest probability; dropped columns are filled in from the condition."""
     schema = sampler.tables.schema
-    frame = pl.DataFrame({name: _constant(schema, name, value, 1) for name, value in given.items()})
-    flags = {name: np.ones(1, dtype=bool) for name in given}
-    return prepare_rows(sampler, frame, "relax", BLOCK_ROWS, flags=flags)
-
-
-def _relaxed(sampler: Sampler, alternatives: Sequence[Mapping[str, Any]]) -> RelaxedSource:
-    """Relax the alternative that keeps the largest probability; dropped columns are filled in from the condition."""
-    schema = sampler.tables.schema
-    kept_part, given = possible_part(sampler.tables, alternatives)
+    kept_part, box = possible_part(sampler.tables, boxes)
     condition = condition_sampler(sampler, [kept_part])
     assert condition is not None
-    column_conditions, constant_values = {}, {}
-    for name, column_value in given.items():
+    column_conditions: dict[str, ConditionSampler] = {}
+    told: dict[str, ValueSet] = {}
+    for name, wanted in box.items():
         if schema.names.index(name) in kept_part or schema.variable_of(name) is None:
             continue
-        column_condition = condition_sampler(sampler, parse({name: column_value}, schema))
+        column_condition = condition_sampler(sampler, parse([{name: wanted}], schema))
         if column_condition is not None:
             column_conditions[name] = column_condition
         else:
-            constant_values[name] = column_value if name in _scalars(given) else None
-    return RelaxedSource(condition, column_conditions, constant_values)
+            told[name] = wanted
+    return RelaxedSource(condition, column_conditions, told)

@@ -9,7 +9,7 @@ import numpy as np
 
 from arf_dask.forest.dependence_bins import IntervalPieces
 from arf_dask.forest.tables import LeafTables, VariableTables
-from arf_dask.inference.conditions import Conjunction, Span
+from arf_dask.inference.conditions import Allowed, Conjunction
 from arf_dask.schema.columns import Variable
 from arf_dask.typing import Flags, Floats, Ints
 
@@ -110,25 +110,21 @@ def _variable_ranges(table: VariableTables, conjunction: Conjunction) -> StateRa
         if lead_allowed is None:
             range_rows.append((int(state), -np.inf, np.inf, -1))
         else:
-            range_rows += _parts(table, int(state), lead_allowed.spans)
+            range_rows += _parts(table, int(state), lead_allowed)
     columns = list(zip(*range_rows, strict=True)) if range_rows else [(), (), (), ()]
     kinds = (np.int32, np.float64, np.float64, np.int32)
     return StateRanges(*(np.array(part, dtype=kind) for part, kind in zip(columns, kinds, strict=True)))
 
 
-def _parts(table: VariableTables, state: int, spans: tuple[Span, ...]) -> list[tuple[int, float, float, int]]:
-    """Return the parts of one interval state that the spans allow."""
-    variable = table.variable
+def _parts(table: VariableTables, state: int, allowed: Allowed) -> list[tuple[int, float, float, int]]:
+    """Return the parts of one interval state that a set allows."""
+    variable, (start, stop) = table.variable, (allowed.low, allowed.high)
     low, high = _extent(table, state)
-    state_parts = []
-    for start, stop in spans:
-        if start == stop:
-            if variable.interval_states(np.array([start]))[0] == state:
-                code = int(np.searchsorted(variable.edges, start, side="right")) + variable.first_bin
-                state_parts.append((state, start, stop, code))
-        elif start < high and stop > low:
-            state_parts.append((state, start, stop, -1))
-    return state_parts
+    is_single = start == stop
+    is_inside = np.where(is_single, variable.interval_states(start) == state, (start < high) & (stop > low))
+    codes = np.where(is_single, np.searchsorted(variable.edges, start, side="right") + variable.first_bin, -1)
+    parts = zip(start[is_inside].tolist(), stop[is_inside].tolist(), codes[is_inside].tolist(), strict=True)
+    return [(state, *part) for part in parts]
 
 
 def _extent(table: VariableTables, state: int) -> tuple[float, float]:

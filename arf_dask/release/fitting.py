@@ -15,6 +15,7 @@ from arf_dask.data.checks import check_shape
 from arf_dask.data.copy_guard import RealRows, make_guard
 from arf_dask.errors import KeyColumnWarning, OptionError, ReleaseError, ReleaseWarning, warn_user
 from arf_dask.forest.dependence import Dependence, Edge
+from arf_dask.forest.fitted import Fitted
 from arf_dask.forest.tables import LeafTables, VariableTables
 from arf_dask.options import Options
 from arf_dask.release.levels import rare_combinations
@@ -45,7 +46,7 @@ class Learn(Protocol):
 
     def __call__(
         self, frame: pl.DataFrame, options: Options, *, safeguards: Safeguards, subjects: Counts | None
-    ) -> LeafTables: ...
+    ) -> Fitted: ...
 
 
 def fit_release(
@@ -55,8 +56,8 @@ def fit_release(
     seed: int,
     learn: Learn,
     infer: Callable[[pl.DataFrame, Options], Schema],
-) -> LeafTables:
-    """Fit the tables of a model under a release policy."""
+) -> Fitted:
+    """Fit a model under a release policy."""
     _tell_loosened(policy)
     check_shape(frame.schema, frame.height)
     protected = protect(
@@ -73,14 +74,14 @@ def fit_release(
     )
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", KeyColumnWarning)  # the release report lists detected identifiers
-        tables = learn(
+        fitted = learn(
             protected.frame,
             _safe_options(options, policy, protected),
             safeguards=safeguards,
             subjects=_units(protected),
         )
-    _check_combinations(tables.schema, protected, policy)
-    return _tighten(tables, policy, protected, frame)
+    _check_combinations(fitted.schema, protected, policy)
+    return _tighten(fitted, policy, protected, frame)
 
 
 def _protect_gaps(
@@ -149,8 +150,9 @@ def _units(protected: Protected) -> Counts | None:
     return protected.subjects
 
 
-def _tighten(tables: LeafTables, policy: ReleasePolicy, protected: Protected, real: pl.DataFrame) -> LeafTables:
+def _tighten(fitted: Fitted, policy: ReleasePolicy, protected: Protected, real: pl.DataFrame) -> Fitted:
     """Shrink leaves towards their parents, record the effects of the policy, and add the guard against copies."""
+    tables = fitted.tables
     modelled_names = [column.name for column in tables.schema.columns if column.kind in ("categorical", "numeric")]
     people = None if policy.subject is None else real[policy.subject].rank("dense").cast(pl.Int64).to_numpy()
     # Rows that were dropped or changed by the protection must not come back either.
@@ -160,7 +162,7 @@ def _tighten(tables: LeafTables, policy: ReleasePolicy, protected: Protected, re
     shrunken_tables = replace(
         shrink_leaves(tables, policy.shrinkage), dependence=_pool_rare_cells(tables.dependence, policy, protected)
     )
-    return replace(shrunken_tables, options={**tables.options, "release": effects}, guard=copy_guard)
+    return replace(fitted, tables=shrunken_tables, options={**fitted.options, "release": effects}, guard=copy_guard)
 
 
 def _pool_rare_cells(dependence: Dependence, policy: ReleasePolicy, protected: Protected) -> Dependence:
@@ -205,11 +207,11 @@ def _tell_loosened(policy: ReleasePolicy) -> None:
         warn_user(f"release: protects less than the defaults: {', '.join(loosened)}.", ReleaseWarning)
 
 
-def tell_if_unguarded(tables: LeafTables) -> None:
+def tell_if_unguarded(fitted: Fitted) -> None:
     """Warn if the policy of a model forbids copies, but the fingerprints to recognise them are gone."""
-    effects = release_report(tables.options)
+    effects = release_report(fitted.options)
     policy = {} if effects is None else effects.get("policy")
-    if tables.guard is None and isinstance(policy, Mapping) and policy.get("forbid_copies"):
+    if fitted.guard is None and isinstance(policy, Mapping) and policy.get("forbid_copies"):
         warn_user(
             "release: a loaded model cannot recognise copies of real rows, as their fingerprints are never saved. "
             "Write the rows before saving the model, or limit copies with publish_if=Limits(copies=0.001).",

@@ -21,18 +21,19 @@ from arf_dask.rules.expressions import (
 )
 from arf_dask.rules.finding import Findings
 from arf_dask.rules.grids import find_grid, with_zones
-from arf_dask.rules.hour_search import hourless
 from arf_dask.rules.order_gaps import is_modelled_by_gap, is_tie
 from arf_dask.rules.order_search import COPY_SHARE
 from arf_dask.rules.relations import Relations, Rule
 from arf_dask.rules.scoring import LEAST_SHARE, NEARLY_ALL, Scored, describe_formula
 from arf_dask.rules.targets import Target
 from arf_dask.rules.transforms import Transform, in_order
+from arf_dask.rules.transforms.chain import Chain
 from arf_dask.rules.transforms.decimals import Decimals
 from arf_dask.rules.transforms.formula import Computed, Stated, text_sentinel
 from arf_dask.rules.transforms.gap import Gap
 from arf_dask.rules.transforms.grid import Indexed
-from arf_dask.rules.transforms.texts import Dated
+from arf_dask.rules.transforms.hours import Hourless, hour_source
+from arf_dask.rules.transforms.texts import Parsed
 from arf_dask.rules.transforms.times import Timed
 from arf_dask.rules.verification import Asked, ColumnFacts, Counted
 
@@ -86,7 +87,9 @@ def named_columns(suggested: Suggested) -> list[str]:
 
 def build(suggested: Suggested, sample: pl.DataFrame, facts: Mapping[str, ColumnFacts], count: Count) -> Relations:
     """Build the relations of a table from the statistics of its columns and counts over all rows."""
-    targets = {name: one.target(name) for name, one in facts.items()}
+    measured = {name: one.target(name) for name, one in facts.items()}
+    # The range of a text is that of the dates that it holds, which only the transform that parses it understands.
+    targets = {name: replace(one, low=None, high=None) if one.is_text else one for name, one in measured.items()}
     decimals = {name: target.decimals for name, target in targets.items() if not target.is_text}
     pair_rules = [Comparison(Name(low), "<=", Name(high)) for low, high in suggested.orders]
     pair_rules += [Comparison(Name(one), "!=", Name(other)) for one, other in suggested.differences]
@@ -94,7 +97,7 @@ def build(suggested: Suggested, sample: pl.DataFrame, facts: Mapping[str, Column
     formulas = [variant for one in suggested.formulas for variant in _variants(one)]
     usable_formulas = [one for one in formulas if facts[one.target].nans == 0]
     remainder_gaps = [_remainder_gap(one, targets) for one in usable_formulas if one.levels]
-    grids = [_regrid(grid, targets) for grid in suggested.grids if facts[grid.target.name].nans == 0]
+    grids = [one.with_target(measured[one.target.name]) for one in suggested.grids if not facts[one.target.name].nans]
     grids = with_zones(grids, [one.formula for one in usable_formulas], sample.columns)
     request = Asked(
         tuple((targets[one.target], one.formula) for one in (*usable_formulas, *suggested.hours)),
@@ -234,7 +237,7 @@ def _declared_gap(order: Comparison, targets: Mapping[str, Target], taken: Colle
         if not isinstance(side, Name) or side.column in taken or side.column in columns_of(base):
             continue
         target = targets[side.column]
-        if target.is_text or target.low is None or (order.sign == "<" and not target.unit):
+        if target.is_text or target.is_wide or target.low is None or (order.sign == "<" and not target.unit):
             continue
         return Gap(target, base, sign, target.unit if order.sign == "<" else 0)
     return None
@@ -275,11 +278,6 @@ def _take_orders(
             transforms[high] = gap
 
 
-def _regrid(grid: Transform, targets: Mapping[str, Target]) -> Transform:
-    """Replace the target of a grid by the one computed from all rows."""
-    return grid.with_target(targets[grid.target.name])
-
-
 def _take_grids(
     grids: Sequence[Transform],
     counted: Counted,
@@ -315,11 +313,10 @@ def _take_hours(
             continue
         rules.append(Rule(describe_formula(one), "formula", names, 1.0, True))
         grid = transforms.get(names[1])
-        form = grid.form if isinstance(grid, Dated | Timed) else ""
         has_nulls = any(facts[name].nulls for name in names)
-        fits = grid is None or isinstance(grid, Timed) or (isinstance(grid, Dated) and not grid.grid)
-        if not has_nulls and fits and bool(form) == targets[names[1]].is_text:
-            transforms[names[1]] = hourless(one, targets, form)
+        hourless = None if has_nulls else _without_hour(one, grid, targets[names[1]])
+        if hourless is not None:
+            transforms[names[1]] = hourless
             if in_order(list(transforms.values())) is not None:
                 continue
             transforms.pop(names[1])
@@ -328,6 +325,20 @@ def _take_hours(
             transforms[one.target] = Computed(targets[one.target], one.formula)
             if in_order(list(transforms.values())) is None:
                 transforms.pop(one.target)
+
+
+def _without_hour(one: Scored, grid: Transform | None, target: Target) -> Transform | None:
+    """Return the transform of a timestamp without the hour that a formula reads; None if it is on a grid."""
+    source = hour_source(one.formula)
+    assert source is not None
+    hourless = Hourless(target, one.target, source[1])
+    match grid:
+        case Parsed() | Chain(Parsed(), Timed()):
+            parsed = grid if isinstance(grid, Parsed) else grid.first
+            return Chain(parsed, hourless) if isinstance(parsed.modelled_target.dtype, pl.Datetime) else None
+        case None | Timed():
+            return None if target.is_text else hourless
+    return None
 
 
 def _same_decimals(grid: Decimals, target: Target) -> bool:

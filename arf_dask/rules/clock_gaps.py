@@ -11,10 +11,9 @@ from collections.abc import Mapping
 import numpy as np
 import polars as pl
 
-from arf_dask.rules.part_search import clock_columns
 from arf_dask.rules.transforms import Transform
 from arf_dask.rules.transforms.gap import DAY, LAST_CLOCK, ClockGap
-from arf_dask.rules.transforms.grid import Indexed
+from arf_dask.rules.transforms.grid import Indexed, clock_columns
 
 BIN = 15  # bin width in minutes
 LEAST_GAIN = 0.3  # minimum reduction in entropy, in nats, from the column to the gaps

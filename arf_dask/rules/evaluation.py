@@ -15,6 +15,7 @@ from arf_dask.rules.functions import FUNCTIONS, NUMBERS, floor_division, in_cale
 Flags = NDArray[np.bool_]
 RELATIVE = 1e-9  # relative tolerance for floats without a fixed number of decimals
 ABSOLUTE = 1e-12
+MOST_DIGITS = 10_000  # largest number of characters or digits that functions take as an argument
 
 
 def kind_of_dtype(dtype: pl.DataType) -> str:
@@ -76,7 +77,13 @@ def _result_of_call(name: str, arguments: tuple[Node, ...], kinds: list[str], wh
             )
         if (index or name == "one_of") and name not in ("min", "max") and not isinstance(arguments[index], Constant):
             raise OptionError(f"{where}: {name} takes a constant as argument {index + 1}.")
+        if index and kind == "integer" and _is_beyond(arguments[index]):
+            raise OptionError(f"{where}: {write(arguments[index])}: {name} takes whole numbers up to {MOST_DIGITS:,}.")
     return kinds[0] if function.gives == "first" else function.gives
+
+
+def _is_beyond(argument: Node) -> bool:
+    return isinstance(argument, Constant) and isinstance(argument.value, int) and abs(argument.value) > MOST_DIGITS
 
 
 def _result_of(sign: str, left: str, right: str, node: Node, where: str) -> str:

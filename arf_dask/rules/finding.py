@@ -12,7 +12,6 @@ from arf_dask.data.axes import FLOATS, summarise_axis
 from arf_dask.rules.evaluation import kind_of_dtype
 from arf_dask.rules.expressions import Comparison, Name, Operation, columns_of
 from arf_dask.rules.grids import find_grid
-from arf_dask.rules.hour_search import hours_fit, split_hours
 from arf_dask.rules.number_search import Guess, Numbers, search_sums
 from arf_dask.rules.order_search import LEAST_ROWS as LEAST_ORDERED_ROWS
 from arf_dask.rules.order_search import (
@@ -23,13 +22,14 @@ from arf_dask.rules.order_search import (
     search_text_copies,
     search_text_orders,
 )
-from arf_dask.rules.part_search import clock_columns, search_parts
+from arf_dask.rules.part_search import search_parts
 from arf_dask.rules.product_search import search_products
 from arf_dask.rules.scoring import NEARLY_ALL, Scored, score
-from arf_dask.rules.selection import choose
+from arf_dask.rules.selection import choose, hours_fit, split_hours
 from arf_dask.rules.solving import solve
 from arf_dask.rules.targets import Target, decimals_of
 from arf_dask.rules.transforms import Transform
+from arf_dask.rules.transforms.grid import clock_columns
 from arf_dask.typing import Floats
 
 SAMPLE_ROWS = 1_500
@@ -192,7 +192,7 @@ def _turned(
     for one in sorted(exact_formulas, key=lambda one: one.cost)[:MOST_TURNED]:
         equation = Comparison(Name(one.target), "==", one.formula)
         for input_name in columns_of(one.formula):
-            solution = solve(equation, input_name)
+            solution = solve(equation, input_name, is_text=targets[one.target].is_text)
             scored_solution = (
                 None if solution is None else score(Guess(input_name, solution), frame, targets[input_name], rng)
             )

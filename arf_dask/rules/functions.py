@@ -131,7 +131,7 @@ def _round(values: pl.Series, digits: pl.Series | None = None) -> pl.Series:
 
 def _extreme(largest: bool) -> Callable[..., pl.Series]:
     def apply(*values: pl.Series) -> pl.Series:
-        n_rows = max(map(len, values))
+        n_rows = next((len(v) for v in values if len(v) != 1), 1)  # a constant has one row
         columns = [v.new_from_index(0, n_rows) if len(v) == 1 else v for v in in_one_zone(*values)]
         frame = pl.DataFrame({str(i): v for i, v in enumerate(columns)})
         extreme = pl.max_horizontal(pl.all()) if largest else pl.min_horizontal(pl.all())  # ignores nulls

@@ -23,6 +23,7 @@ from arf_dask.rules.functions import FUNCTIONS
 
 MOST_CHARACTERS = 10_000
 LARGEST_INTEGER = 2.0**63  # larger integers are read as floats
+MOST_SIGNS = 200  # maximum number of signs, brackets included
 DEEPEST = 50  # maximum nesting depth of brackets
 TOKEN = re.compile(
     r"""\s*(?:
@@ -92,7 +93,12 @@ class _Reader:
     def __init__(self, text: str) -> None:
         if len(text) > MOST_CHARACTERS:
             raise OptionError(f"a rule of {len(text):,} characters. Use at most {MOST_CHARACTERS:,}.")
+        if not text.isascii() and text != text.encode("utf-8", "replace").decode("utf-8"):
+            raise OptionError(f"rule {text!r}: holds characters that no text has (lone surrogates). Write it again.")
         self.text, self.tokens, self.place, self.depth = text, _tokens(text), 0, 0
+        n_signs = sum(token.kind == "sign" for token in self.tokens)
+        if n_signs > MOST_SIGNS:
+            raise OptionError(f"rule {text[:40]!r}..: {n_signs:,} signs and brackets. Use at most {MOST_SIGNS}.")
 
     def take(self) -> Token:
         token = self.tokens[self.place]

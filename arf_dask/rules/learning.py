@@ -20,6 +20,7 @@ from arf_dask.rules.building import Suggested, build, named_columns, suggest
 from arf_dask.rules.declaring import Declared, check_declared, read_rules
 from arf_dask.rules.finding import MOST_COLUMNS, SAMPLE_ROWS, Findings, find_rules, find_text_dates
 from arf_dask.rules.relations import Relations, Rule
+from arf_dask.rules.transforms import Transform
 from arf_dask.rules.verification import Asked, ColumnFacts, Counted, column_facts, count, merge_counts, merge_facts
 from arf_dask.runtime.progress import Progress
 from arf_dask.runtime.seeds import Stage, generator
@@ -134,9 +135,10 @@ def _verified(parts: Parts, sample: pl.DataFrame, suggested: Suggested, runner: 
         return runner.reduce(_count_group, (asked, names), part_groups, merge_counts, _quiet)
 
     column_summaries: dict[str, ColumnFacts] = {}
+    grids = {grid.target.name: grid for grid in suggested.grids}
     if names:
         report.stage("rules", len(part_groups))
-        column_summaries = runner.reduce(_facts_of_group, names, part_groups, merge_facts, report.advance)
+        column_summaries = runner.reduce(_facts_of_group, (names, grids), part_groups, merge_facts, report.advance)
     if not names:
         return Relations(tuple(sample.columns), dict(sample.schema), {}, _together(suggested.declared), ())
     return build(suggested, sample, column_summaries, count_all)
@@ -151,8 +153,9 @@ def _count_group(shared: tuple[Asked, list[str]], group: PartGroup) -> Counted:
     return reduce(merge_counts, (count(request, part.load(column_names)) for part in group[1]))
 
 
-def _facts_of_group(names: list[str], group: PartGroup) -> dict[str, ColumnFacts]:
-    return reduce(merge_facts, (column_facts(part.load(names)) for part in group[1]))
+def _facts_of_group(shared: tuple[list[str], dict[str, Transform]], group: PartGroup) -> dict[str, ColumnFacts]:
+    names, grids = shared
+    return reduce(merge_facts, (column_facts(part.load(names), grids) for part in group[1]))
 
 
 def _together(declared: Declared) -> tuple[Rule, ...]:

@@ -37,6 +37,8 @@ def is_tie(
 
 def is_modelled_by_gap(gap: Gap, sample: pl.DataFrame) -> bool:
     """Whether the upper column of an order is modelled by its gap. Gaps between times are durations: always."""
+    if gap.target.is_wide:
+        return False
     is_told = gap.target.dtype.is_temporal() or len(sample) < LEAST_ROWS
     return keeps_spikes(gap, sample) and (is_told or _is_needed(gap, sample))
 

@@ -13,6 +13,7 @@ from arf_dask.rules.evaluation import evaluate, kind_of_dtype
 from arf_dask.rules.expressions import Call, Constant, Name, Node, Operation
 from arf_dask.rules.functions import MICROSECONDS
 from arf_dask.rules.number_search import Guess
+from arf_dask.rules.transforms.grid import clock_columns
 
 DATE_PARTS = ("year", "month", "day", "weekday", "quarter", "week", "day_of_year")
 TIME_PARTS = ("hour", "minute", "second")
@@ -240,22 +241,6 @@ def _is_hour(series: pl.Series) -> bool:
     values = series.cast(pl.Float64).drop_nulls()
     are_hours = len(values) and (values == values.round(0)).all() and values.min() >= 0 and values.max() < 24  # type: ignore[operator]
     return bool(are_hours) and values.n_unique() > 2
-
-
-def clock_columns(frame: pl.DataFrame) -> list[str]:
-    """Return the columns of clock numbers: integers up to 2400 with minutes below 60 and varying hours."""
-    clock_names = []
-    for series in frame:
-        if kind_of_dtype(series.dtype) not in ("integer", "number") or series.dtype == pl.Boolean:
-            continue
-        values = series.cast(pl.Float64).drop_nulls().drop_nans()
-        if len(values) < 30 or not (values == values.round(0)).all():
-            continue
-        hundreds = values // 100
-        is_valid = values.min() >= 0 and 1_000 <= values.max() <= 2_400 and (values % 100 < 60).all()  # type: ignore[operator]
-        if is_valid and hundreds.n_unique() >= 4 and values.n_unique() > 24 and (values % 100).n_unique() > 4:
-            clock_names.append(series.name)
-    return clock_names
 
 
 def _clock_sums(frame: pl.DataFrame) -> Iterator[Guess]:

@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 import polars as pl
 
+from arf_dask.data.value_sets import EVERYTHING, Box, Region, meet
 from arf_dask.rules.evaluation import Flags, satisfied
-from arf_dask.rules.expressions import Comparison
+from arf_dask.rules.expressions import Comparison, columns_of
 from arf_dask.rules.grammar import parse_rule
 from arf_dask.rules.targets import Target
 from arf_dask.rules.transforms import Transform
+from arf_dask.rules.transforms.base import nulls_where
 
 KINDS = ("formula", "order", "difference", "together", "grid")
+MOST_BOXES = 64  # of a region; beyond that, it is no longer exact
+PASSES = 3  # maximum number of passes in which known values imply others
 
 
 @dataclass(frozen=True)
@@ -53,6 +58,15 @@ class Rule:
         return f"{self.text}  ({self.kind}, {'found' if self.found else 'declared'}{share})"
 
 
+class Modelled(NamedTuple):
+    """Rows of the user's table in modelled columns."""
+
+    frame: pl.DataFrame
+    known: Mapping[str, Flags]  # per modelled column: which cells are known
+    contradictory: Flags  # rows that contradict a transform
+    unresolved: Flags  # rows with a known value that depends on an unknown one, which has to be integrated out
+
+
 @dataclass(frozen=True)
 class Relations:
     """The rules of a table and the resulting transforms, in the order in which columns are rebuilt."""
@@ -65,6 +79,10 @@ class Relations:
 
     def __bool__(self) -> bool:
         return bool(self.rules or self.transforms)
+
+    def __getstate__(self) -> dict[str, object]:
+        # Cached properties are not sent to workers.
+        return {stored_field.name: getattr(self, stored_field.name) for stored_field in fields(self)}
 
     @cached_property
     def targets(self) -> dict[str, Transform]:
@@ -134,30 +152,194 @@ class Relations:
                 modelled_columns[name] = frame.get_column(name)
         return pl.DataFrame({name: modelled_columns[name] for name in column_names if name in modelled_columns})
 
+    def forward_known(self, frame: pl.DataFrame, dtypes: Mapping[str, pl.DataType]) -> Modelled:
+        """Convert rows in which null means unknown, as far as their modelled columns are known.
+
+        Args:
+            frame: the rows; with all columns of the user's table if some are transformed.
+            dtypes: the modelled columns, with their dtypes.
+        """
+        columns: dict[str, pl.Series] = {}
+        known: dict[str, Flags] = {}
+        for name in frame.columns:
+            if name not in self.targets and name not in dtypes:
+                continue
+            if name in self.targets:
+                parts, is_known = self.targets[name].forward_known(frame)
+            else:
+                parts, is_known = {name: frame.get_column(name)}, frame.get_column(name).is_not_null()
+            for part, series in parts.items():
+                columns[part] = nulls_where(~is_known, series.cast(dtypes[part]).alias(part))
+                known[part] = is_known.to_numpy()
+        none = np.zeros(frame.height, dtype=bool)
+        return Modelled(pl.DataFrame({name: columns[name] for name in dtypes if name in columns}), known, none, none)
+
+    def resolve(self, frame: pl.DataFrame, dtypes: Mapping[str, pl.DataType], *, null_is_value: bool) -> Modelled:
+        """Convert rows with some of the user's columns for a density.
+
+        Args:
+            frame: the rows.
+            dtypes: the modelled columns, with their dtypes.
+            null_is_value: whether null is a value of its own, or unknown.
+        """
+        deduced = frame if null_is_value else self.deduce(frame)
+        contradictory, unresolved = np.zeros(frame.height, dtype=bool), np.zeros(frame.height, dtype=bool)
+        columns: dict[str, pl.Series] = {}
+        for name in frame.columns:
+            if name not in self.targets:
+                columns[name] = deduced.get_column(name)
+                continue
+            resolved = self.targets[name].resolve(frame, deduced, null_is_value=null_is_value)
+            contradictory, unresolved = contradictory | resolved.contradictory, unresolved | resolved.unresolved
+            columns |= {part: series.cast(dtypes[part]).alias(part) for part, series in resolved.columns.items()}
+        is_known = {
+            name: np.ones(frame.height, dtype=bool) if null_is_value else series.is_not_null().to_numpy()
+            for name, series in columns.items()
+        }
+        return Modelled(pl.DataFrame(columns), is_known, contradictory, unresolved)
+
+    def deduce(self, frame: pl.DataFrame) -> pl.DataFrame:
+        """Return rows with all columns of the user's table, with the values that known ones imply; null is unknown."""
+        if not self.transforms:
+            return frame
+        blanks = {
+            name: pl.Series(name, [None], dtype=self.dtypes[name]).new_from_index(0, frame.height)
+            for name in self.names
+            if name not in frame.columns
+        }
+        frame = pl.DataFrame({name: blanks[name] if name in blanks else frame.get_column(name) for name in self.names})
+        for _ in range(PASSES):
+            previous_frame = frame
+            for transform in self.transforms:
+                frame = transform.deduce(frame, self)
+            if frame.equals(previous_frame):
+                break
+        return frame
+
+    def repair(self, rows: pl.DataFrame, known: pl.DataFrame, *, move_bases: bool = False) -> pl.DataFrame:
+        """Change unknown values of completed rows in which known values contradict a transform."""
+        for transform in reversed(self.transforms):
+            rows = transform.repair(rows, known, self, move_bases=move_bases)
+        return rows
+
+    def contradicted(self, rows: pl.DataFrame) -> Flags:
+        """Flag complete rows that break an exact rule or contradict a transform."""
+        is_wrong = self.broken(rows, ranges=False)
+        for transform in self.transforms:
+            is_wrong |= transform.contradicts(rows)
+        return is_wrong
+
     def inverse(self, modelled: pl.DataFrame) -> pl.DataFrame:
         """Convert modelled rows to the user's rows, without checking them against the rules."""
         if not self.transforms:
             return modelled
         modelled_columns = {name: modelled.get_column(name) for name in modelled.columns}
-        frame = pl.DataFrame({name: series for name, series in modelled_columns.items() if name not in self.owners})
+        plain_columns = {name: series for name, series in modelled_columns.items() if name not in self.owners}
+        frame = pl.DataFrame(plain_columns) if plain_columns else pl.DataFrame(height=modelled.height)
         for transform in self.transforms:
             name = transform.target.name
             series = transform.inverse(frame, {part: modelled_columns[part] for part in transform.outputs})
-            frame = frame.with_columns(series.alias(name)) if frame.width else pl.DataFrame({name: series})
+            frame = frame.with_columns(series.alias(name))
         return frame.select([pl.nth(frame.columns.index(name)) for name in self.names])
 
-    def broken(self, frame: pl.DataFrame, *, ranges: bool = True) -> Flags:
-        """Flag the user's rows that break an exact rule or, with `ranges`, hold values outside the observed range."""
+    def translate(self, box: Box, *, observed: bool) -> Region:
+        """Return the region of the modelled columns whose rows lie in a box of the user's columns.
+
+        Args:
+            box: sets of the user's columns.
+            observed: whether floats keep their observed range; all other columns always do.
+        """
+        box = self._with_implied(box, observed=observed)
+        regions = [
+            self.targets[name].translate(wanted, box, self) if name in self.targets else Region(({name: wanted},))
+            for name, wanted in box.items()
+        ]
+        region = EVERYTHING
+        for one in sorted(regions, key=lambda one: len(one.boxes)):
+            region = region & (one if len(region.boxes) * len(one.boxes) <= MOST_BOXES else one.hull())
+        return region
+
+    def ranges(self, columns: Iterable[str], *, observed: bool) -> Box:
+        """Return the sets of the values that transformed columns can have.
+
+        Args:
+            columns: columns of the user's table.
+            observed: whether floats keep their observed range; all other columns always do.
+        """
+        targets = [self.targets[name].target for name in columns if name in self.targets]
+        return {target.name: target.observed() for target in targets if observed or not target.is_float}
+
+    def _with_implied(self, box: Box, *, observed: bool) -> Box:
+        """Add what the sets of a box imply for other columns, and leave out values that cannot occur."""
+        for transform in reversed(self.transforms):
+            name = transform.target.name
+            if name not in box:
+                continue
+            box = meet(box, self.ranges([name], observed=observed))
+            box = meet(box, transform.implies(box[name], self))
+        return box
+
+    def broken(
+        self,
+        frame: pl.DataFrame,
+        *,
+        ranges: bool = True,
+        observed: bool = True,
+        columns: Collection[str] | None = None,
+    ) -> Flags:
+        """Flag the user's rows that break an exact rule, or hold values that cannot occur.
+
+        Args:
+            frame: the rows.
+            ranges: whether values outside the observed range are flagged, and nulls in columns without nulls.
+            observed: whether floats keep their observed range; all other columns always do.
+            columns: the columns whose rules and ranges are checked; None for all.
+        """
         is_broken = np.zeros(frame.height, dtype=bool)
         for rule in self.enforced:
-            is_known, holds = satisfied(rule, frame, self.decimals)
-            is_broken |= is_known & ~holds
+            if columns is None or all(name in columns for name in columns_of_rule(rule)):
+                is_broken |= self.breaks(rule, frame)
         for transform in self.transforms if ranges else ():
-            is_broken |= transform.faults(frame).to_numpy()
+            target = transform.target
+            if columns is None or target.name in columns:
+                has_range = observed or not target.is_float
+                faults = transform.faults(frame) if has_range else target.forbidden_null(frame.get_column(target.name))
+                is_broken |= faults.to_numpy()
         return is_broken
+
+    def breaks(self, rule: Comparison, frame: pl.DataFrame) -> Flags:
+        """Flag the user's rows that break a rule."""
+        is_known, holds = satisfied(rule, frame, self.decimals)
+        return is_known & ~holds
+
+    def determined(self, columns: Iterable[str]) -> frozenset[str]:
+        """Return columns of the user's table, and those that they determine."""
+        known = set(columns)
+        for transform in self.transforms:
+            if not transform.outputs and known.issuperset(transform.inputs):
+                known.add(transform.target.name)
+        return frozenset(known)
+
+    def checks(self, columns: Collection[str]) -> bool:
+        """Return whether rows can be redrawn because of the values of these columns."""
+        is_ruled = any(all(name in columns for name in columns_of_rule(rule)) for rule in self.enforced)
+        return is_ruled or any(name in columns for name in self.targets)
+
+    def with_inputs(self, columns: Iterable[str]) -> list[str]:
+        """Return columns of the user's table, and all others that are needed to rebuild them."""
+        needed = set(columns)
+        for transform in reversed(self.transforms):
+            if transform.target.name in needed:
+                needed.update(transform.inputs)
+        return [name for name in self.names if name in needed]
 
 
 NO_RELATIONS = Relations()
+
+
+def columns_of_rule(rule: Comparison) -> tuple[str, ...]:
+    """Return the columns that a rule compares."""
+    return tuple(dict.fromkeys((*columns_of(rule.left), *columns_of(rule.right))))
 
 
 def check_rules(

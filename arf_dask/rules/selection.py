@@ -14,11 +14,13 @@ from arf_dask.rules.evaluation import evaluate
 from arf_dask.rules.expressions import columns_of, depends_on_itself
 from arf_dask.rules.scoring import NEARLY_ALL, Scored
 from arf_dask.rules.targets import Target
+from arf_dask.rules.transforms.hours import hour_source
 from arf_dask.runtime.seeds import Stage, generator
 
 ALL = 0.999
 MOST_TRIED = 8  # maximum number of formulas that are tried with precedence
 SHUFFLED_ROWS = 200
+LEAST_DAYS = 8  # minimum number of distinct days of timestamps without hours: few days can be cut into hours directly
 
 
 def choose(scored: Sequence[Scored], frame: pl.DataFrame, targets: dict[str, Target]) -> list[Scored]:
@@ -102,3 +104,29 @@ def _share(one: Scored, frame: pl.DataFrame, target: Target) -> float:
     column_values, formula_values = frame.get_column(one.target).alias(""), evaluate(one.formula, frame)
     is_known = (column_values.is_not_null() & formula_values.is_not_null()).to_numpy()
     return float(target.agrees(column_values, formula_values)[is_known].mean()) if is_known.any() else 1.0
+
+
+def split_hours(scored: list[Scored], frame: pl.DataFrame) -> tuple[list[Scored], list[Scored]]:
+    """Split formulas into those that are computed, and at most one per timestamp for its hour in all rows."""
+    hours: dict[str, Scored] = {}
+    for one in scored:
+        source = hour_source(one.formula)
+        if source is None or one.share < 1.0 or source[0] in hours or frame.schema[source[0]] == pl.Time:
+            continue
+        if frame.get_column(source[0]).null_count() or frame.get_column(one.target).null_count():
+            continue
+        if frame.get_column(source[0]).cast(pl.String).str.head(10).n_unique() >= LEAST_DAYS:
+            hours[source[0]] = one
+    taken_names = {one.target for one in hours.values()}
+    others = [one for one in scored if one.target not in taken_names or hour_source(one.formula) is None]
+    return others, list(hours.values())
+
+
+def hours_fit(hours: list[Scored], chosen: list[Scored]) -> bool:
+    """Whether no timestamp is computed, directly or through others, and no hour is computed from its timestamp."""
+    uses: dict[str, tuple[str, ...]] = {one.target: columns_of(one.formula) for one in chosen}
+    sources = {columns_of(one.formula)[0]: one.target for one in hours}
+    if any(source in uses for source in sources):
+        return False
+    uses |= {source: (hour,) for source, hour in sources.items()}
+    return not any(depends_on_itself(source, uses) for source in sources)

@@ -14,8 +14,13 @@ INVERSE_CALLS = {
 }
 
 
-def solve(equation: Comparison, column: str) -> Node | None:
+def solve(equation: Comparison, column: str, *, is_text: bool = False) -> Node | None:
     """Return the expression that a column equals, or None if the equation cannot be solved for it.
+
+    Args:
+        equation: the equation.
+        column: the column to solve it for.
+        is_text: whether the equation compares texts, which can be joined but not subtracted.
 
     >>> from arf_dask.rules.expressions import write
     >>> from arf_dask.rules.grammar import parse_rule
@@ -28,15 +33,19 @@ def solve(equation: Comparison, column: str) -> Node | None:
     if _times(left, column) != 1 or _times(right, column):
         return None
     while not isinstance(left, Name):
-        next_sides = _undo(left, right, column)
+        next_sides = None if is_text else _undo(left, right, column)
         if next_sides is None:
             return None
         left, right = next_sides
     return right
 
 
+# The parts of times that are set by adding durations, with the unit of these durations.
+SHIFTED_PARTS = {"day": "days", "weekday": "days", "hour": "hours", "minute": "minutes", "second": "seconds"}
+
+
 def adjust(equation: Comparison, column: str) -> Node | None:
-    """Return a column with only the digits changed that a quotient or a remainder decides, or None for others.
+    """Return a column changed only in the digits or the part of a time that a formula takes of it, or None for others.
 
     >>> from arf_dask.rules.expressions import write
     >>> from arf_dask.rules.grammar import parse_rule
@@ -49,6 +58,9 @@ def adjust(equation: Comparison, column: str) -> Node | None:
         case Operation("%", Name(name), Constant() as divisor) if name == column:
             kept_digits = Operation("*", Operation("//", Name(column), divisor), divisor)
             return Operation("+", kept_digits, equation.left)
+        case Call(part, (Name(name),)) if name == column and part in SHIFTED_PARTS:
+            difference = Operation("-", equation.left, equation.right)
+            return Operation("+", Name(column), Call(SHIFTED_PARTS[part], (difference,)))
     return None
 
 

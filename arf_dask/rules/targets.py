@@ -6,13 +6,17 @@ digit. Floats are rounded to the observed number of decimals. Texts are unchange
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
 import polars as pl
 
 from arf_dask.data.axes import FLOATS
+from arf_dask.data.value_sets import EVERYWHERE, Interval, Span, ValueSet, merged
 from arf_dask.rules.evaluation import Flags, agrees, kind_of_dtype
+
+PRECISIONS: dict[pl.DataType, float] = {pl.Float64(): 2.0**-52, pl.Float32(): 2.0**-23, pl.Float16(): 2.0**-10}
 
 
 @dataclass(frozen=True)
@@ -22,7 +26,7 @@ class Target:
     name: str
     dtype: pl.DataType
     decimals: int | None  # number of decimals; None for texts, and for floats with any number of decimals
-    low: float | int | None = None  # observed range in units; None for texts
+    low: float | int | None = None  # observed range in units; of the dates that texts hold; None for other texts
     high: float | int | None = None
     nullable: bool = True  # whether the training data contain nulls
 
@@ -35,11 +39,21 @@ class Target:
         return self.dtype in FLOATS
 
     @property
+    def is_wide(self) -> bool:
+        """Whether units, which are 64-bit integers, cannot hold all values of the dtype."""
+        return self.dtype in (pl.UInt64, pl.Int128, pl.UInt128)
+
+    @property
     def unit(self) -> float | int:
         """Smallest distance between two values, in units; 0 for floats with any number of decimals."""
         if not self.is_float:
             return 1
         return 0.0 if self.decimals is None else 10.0**-self.decimals
+
+    @property
+    def precision(self) -> float:
+        """Relative distance between neighbouring values; 0 for types that hold their units exactly."""
+        return PRECISIONS.get(self.dtype, 0.0)
 
     @property
     def unit_dtype(self) -> pl.DataType:
@@ -70,9 +84,9 @@ class Target:
             return (
                 values.cast(pl.Float64).round(self.decimals) if self.decimals is not None else values.cast(pl.Float64)
             )
-        return (
-            values if values.dtype.is_integer() else values.round(0, mode="half_to_even").cast(pl.Int64, strict=False)
-        )
+        if not values.dtype.is_integer():
+            values = values.round(0, mode="half_to_even")
+        return values.cast(pl.Int64, strict=False)
 
     def formula_units(self, value: pl.Series) -> pl.Series:
         """Convert the value of a formula to units of the column, rounded to its precision."""
@@ -110,9 +124,38 @@ class Target:
         """Flag units within the observed range; nulls count as within."""
         if self.low is None or self.high is None or self.is_text:
             return units.is_null() | units.is_not_null()
-        slack = 0.5 * self.unit if self.is_float else 0
-        slack = slack if slack else abs(self.high - self.low) * 1e-12
-        return ((units >= self.low - slack) & (units <= self.high + slack)).fill_null(True)
+        if self.is_float:
+            slack = 0.5 * self.unit if self.unit else abs(self.high - self.low) * 1e-12
+            return ((units >= self.low - slack) & (units <= self.high + slack)).fill_null(True)
+        # Units are 64-bit integers; the range of a wider dtype need not be.
+        low, high = (min(max(end, -(2**63)), 2**63 - 1) for end in (self.low, self.high))
+        return ((units >= low) & (units <= high)).fill_null(True)
+
+    def observed(self, n_widths: int = 0) -> ValueSet:
+        """Return the set of all values within the observed range, with null and NaN.
+
+        With `n_widths`, the range is extended by so many times its width on both sides.
+        """
+        span = EVERYWHERE
+        if self.low is not None and self.high is not None and not self.is_text and self.dtype != pl.Boolean:
+            slack = n_widths * (self.high - self.low)
+            slack += (self.unit or abs(self.high - self.low) * 1e-12) if self.is_float else 0
+            span = Span(self.low - slack, self.high + slack)
+        return ValueSet(self.dtype, null=True, nan=True, spans=(span,))
+
+    def set_of_numbers(self, spans: Iterable[tuple[float, float]]) -> ValueSet:
+        """Return the set of the values of a numeric column between the given ends."""
+        sets = [ValueSet.read(Interval(*span), self.dtype, self.name) for span in spans]
+        return ValueSet.union([ValueSet(self.dtype), *sets])
+
+    def in_units(self, wanted: ValueSet) -> ValueSet:
+        """Convert a set of values to units; on floats, it is wider by the half unit by which values are rounded."""
+        if self.is_float:
+            half_unit = 0.5 * float(self.unit)
+            spans = merged(Span(span.low - half_unit, span.high + half_unit) for span in wanted.spans)
+        else:
+            spans = tuple(Span(*(int(e) if isinstance(e, bool) else e for e in span)) for span in wanted.spans)
+        return ValueSet(self.unit_dtype, wanted.null, wanted.nan, spans)
 
     def to_dict(self) -> dict[str, Any]:
         """Return all fields except the dtype, ready for JSON."""

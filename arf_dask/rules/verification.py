@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 import polars as pl
 
-from arf_dask.data.axes import FLOATS, AxisSummary, merge_axis_summaries, summarise_axis
+from arf_dask.data.axes import FLOATS, AxisSummary, is_numeric, merge_axis_summaries, summarise_axis
 from arf_dask.rules.evaluation import evaluate, satisfied
 from arf_dask.rules.expressions import Comparison, Node
 from arf_dask.rules.targets import Target, decimals_of
@@ -26,7 +27,7 @@ class ColumnFacts:
     rows: int
     nulls: int
     nans: int
-    measured: AxisSummary | None
+    measured: AxisSummary | None  # of the numbers, or of the dates that texts hold
 
     def target(self, name: str) -> Target:
         """Return the column as the target of a rule."""
@@ -35,15 +36,15 @@ class ColumnFacts:
         return Target(name, self.dtype, decimals_of(self.dtype, digits), low, high, self.nulls > 0)
 
 
-def column_facts(frame: pl.DataFrame) -> dict[str, ColumnFacts]:
-    """Return the summary statistics of each column."""
+def column_facts(frame: pl.DataFrame, grids: Mapping[str, Transform]) -> dict[str, ColumnFacts]:
+    """Return the summary statistics of each column; transforms of columns say which range matters to them."""
     facts_by_name = {}
     for series in frame:
         column = series.alias("")
-        is_number = column.dtype.is_numeric() or column.dtype.is_temporal()
         n_nans = int(column.is_nan().sum()) if column.dtype in FLOATS else 0
-        numeric_column = column.cast(pl.Int8) if column.dtype == pl.Boolean else column
-        axis_summary = summarise_axis(numeric_column) if is_number or column.dtype == pl.Boolean else None
+        measured = grids[series.name].measured(column) if series.name in grids else column
+        measured = measured.cast(pl.Int8) if measured.dtype == pl.Boolean else measured
+        axis_summary = summarise_axis(measured) if is_numeric(measured.dtype) else None
         facts_by_name[series.name] = ColumnFacts(column.dtype, len(column), column.null_count(), n_nans, axis_summary)
     return facts_by_name
 

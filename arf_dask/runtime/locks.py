@@ -16,6 +16,12 @@ from pathlib import Path
 
 from arf_dask.errors import ArfError
 
+# Imported before any lock is taken: an interrupt must not arrive between a lock and its release.
+if os.name == "nt":
+    import msvcrt
+else:
+    import fcntl
+
 UNSUPPORTED = (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS)  # file systems without locks
 OWNER_BYTES = 4_096
 
@@ -62,12 +68,16 @@ def _acquire(lock: Path) -> int:
     """Open and lock the lock file, and return its descriptor."""
     while True:
         descriptor = os.open(lock, os.O_RDWR | os.O_CREAT | getattr(os, "O_CLOEXEC", 0), 0o600)
+        is_ours = False
         try:
-            if not _try_lock(descriptor):
+            is_ours = _try_lock(descriptor)
+            if not is_ours:
                 raise LockHeldError(f"{_read_owner(descriptor)} is at work there")
             if _is_current(descriptor, lock):
                 return descriptor
         except BaseException:
+            if is_ours and _is_current(descriptor, lock):  # interrupted
+                lock.unlink(missing_ok=True)
             os.close(descriptor)
             raise
         # The previous owner removed the file after we opened it: retry with the new file.
@@ -85,13 +95,9 @@ def _is_current(descriptor: int, lock: Path) -> bool:
 def _try_lock(descriptor: int) -> bool:
     try:
         if os.name == "nt":
-            import msvcrt
-
             os.lseek(descriptor, OWNER_BYTES, os.SEEK_SET)  # lock beyond the owner's text, which others may read
             msvcrt.locking(descriptor, msvcrt.LK_NBLCK, 1)  # type: ignore[attr-defined,unused-ignore]
         else:
-            import fcntl
-
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
         # Continue without a lock on file systems that do not support locking.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from typing import Any
 
 _BUILDING = threading.RLock()  # re-entrant: building one value may need another
@@ -18,16 +18,16 @@ class OncePerProcess:
     """
 
     def __init__(self) -> None:
-        self._values: dict[str, Any] = {}
+        self._values: dict[Hashable, Any] = {}
 
-    def get(self, name: str, build: Callable[[], Any]) -> Any:
+    def get(self, name: Hashable, build: Callable[[], Any]) -> Any:
         """Return a value by name, building it if it does not exist yet."""
         with _BUILDING:
             if name not in self._values:
                 self._values[name] = build()
             return self._values[name]
 
-    def put(self, name: str, value: Any) -> None:
+    def put(self, name: Hashable, value: Any) -> None:
         """Store an existing value under a name."""
         self._values[name] = value
 

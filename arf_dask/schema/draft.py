@@ -127,12 +127,9 @@ def _find_groups(
     together: Sequence[Sequence[str]] = (),
     separate: Collection[str] = (),
 ) -> tuple[list[list[int]], list[Step]]:
-    declared_groups = _declared_groups(profiles, together)
-    if bundles is False:
+    declared_groups = _declared_groups(profiles, [*together, *(() if isinstance(bundles, str | bool) else bundles)])
+    if bundles is False or not isinstance(bundles, str | bool):
         return declared_groups, []
-    if bundles != "auto" and bundles is not True:
-        assert not isinstance(bundles, str | bool)
-        return [*declared_groups, *_declared_groups(profiles, bundles)], []
     grouped_ids = {i for group in declared_groups for i in group}
     grouped_ids |= {i for i, profile in enumerate(profiles) if profile.name in separate}
     max_values = min(MOST_COMBINATIONS, frame.height // 2) if frame.height >= LEAST_ROWS else frame.height
@@ -177,7 +174,7 @@ def _is_label(profile: Profile) -> bool:
 
 
 def _declared_groups(profiles: list[Profile], bundles: Sequence[Sequence[str]]) -> list[list[int]]:
-    """Return the bundles that the caller declared, without empty columns."""
+    """Return the bundles that the caller declared, without empty columns; those that share a column are one."""
     column_ids = {p.name: i for i, p in enumerate(profiles)}
     key_names = [name for group in bundles for name in group if profiles[column_ids[name]].kind == "key"]
     if key_names:
@@ -186,8 +183,12 @@ def _declared_groups(profiles: list[Profile], bundles: Sequence[Sequence[str]]) 
             f"columns={{{key_names[0]!r}: 'categorical'}} to have it modelled."
         )
     id_groups = [[column_ids[name] for name in group] for group in bundles]
-    modelled_groups = [sorted(i for i in group if profiles[i].kind != "empty") for group in id_groups]
-    return [group for group in modelled_groups if len(group) > 1]
+    merged_groups: list[set[int]] = []
+    for group in id_groups:
+        members = {i for i in group if profiles[i].kind != "empty"}
+        members = members.union(*(other for other in merged_groups if other & members))
+        merged_groups = [*(other for other in merged_groups if not other & members), members]
+    return [sorted(group) for group in merged_groups if len(group) > 1]
 
 
 def _step_targets(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 import polars as pl
@@ -19,10 +20,7 @@ def user_schema(schema: Schema, relations: Relations) -> Schema:
         return schema
     column_ids = {name: column_id for column_id, name in enumerate(relations.names)}
     modelled_columns = {column.name: column for column in schema.columns}
-    columns = tuple(
-        _column(name, next((modelled_columns[part] for part in relations.modelled_names([name])), None), relations)
-        for name in relations.names
-    )
+    columns = tuple(_column(name, modelled_columns, relations) for name in relations.names)
     user_ids = [column_ids[relations.user_name(column.name)] for column in schema.columns]
     variables = tuple(
         replace(v, columns=tuple(user_ids[column_id] for column_id in v.columns)) for v in schema.variables
@@ -30,11 +28,16 @@ def user_schema(schema: Schema, relations: Relations) -> Schema:
     return Schema(columns, variables, schema.n_rows, schema.gates, relations.rules)
 
 
-def _column(name: str, modelled: Column | None, relations: Relations) -> Column:
+def user_column(name: str, schema: Schema, relations: Relations) -> Column:
+    """Return one column of the user's table, without its variable."""
+    return _column(name, {column.name: column for column in schema.columns}, relations)
+
+
+def _column(name: str, modelled_columns: Mapping[str, Column], relations: Relations) -> Column:
     transform = relations.targets.get(name)
     if transform is None:
-        assert modelled is not None
-        return modelled
+        return modelled_columns[name]
+    modelled = next((modelled_columns[part] for part in transform.outputs), None)
     dtype = relations.dtypes[name]
     nulls = 0 if modelled is None else modelled.nulls
     if transform.target.is_text:

@@ -18,11 +18,9 @@ from typing import Any, get_args
 import numpy as np
 import polars as pl
 
-from arf_dask.data.frames import is_frame
 from arf_dask.errors import OptionError, OutputError
-from arf_dask.forest.tables import LeafTables
 from arf_dask.inference.forge import Sampler
-from arf_dask.inference.ruled_completion import user_condition_frame
+from arf_dask.inference.row_plan import RowPlan, plan_rows
 from arf_dask.runtime.cluster import runner_for
 from arf_dask.runtime.disk import file_sha256, library_versions
 from arf_dask.runtime.progress import Progress
@@ -54,7 +52,6 @@ RECORD_EVERY = 1.0  # seconds between updates of `_job.json`
 
 
 def sample_parquet(
-    tables: LeafTables,
     sampler: Sampler,
     path: PathLike,
     n: int,
@@ -76,32 +73,13 @@ def sample_parquet(
     existing = find_existing(store)
     resumed_job = existing.job if mode == "resume" else None
     chosen_seed = resumed_job.seed if seed is None and resumed_job is not None else entropy(seed)
-    condition_frame = user_condition_frame(given, tables) if is_frame(given) else None
-    job = make_job(
-        tables,
-        n,
-        chosen_seed,
-        rows_per_file,
-        given if condition_frame is None else condition_frame,
-        on_impossible,
-        portable,
-    )
+    plan = plan_rows(sampler, n, given, on_impossible, chosen_seed)  # raises for an impossible condition
+    job = make_job(plan, given, rows_per_file, portable=portable)
     _admit(store, existing, job, mode)
-    write_context = WriteContext(
-        store,
-        f"run-{uuid.uuid4().hex}",
-        job,
-        tables,
-        given if condition_frame is None else None,
-        None if condition_frame is None else condition_frame.height,
-        existing={},
-    )
-    write_context.keep(sampler)
-    if condition_frame is None:
-        write_context.source()  # raises for an impossible condition before anything is written
+    write_context = WriteContext(store, f"run-{uuid.uuid4().hex}", job, plan.without_conditions(), existing={})
     with runner_for(client) as runner, store.owned():
         existing = _admit(store, find_existing(store), job, mode)  # the previous lock owner may have changed it
-        written_manifest = _run(write_context, existing, mode, runner, condition_frame, report)
+        written_manifest = _run(write_context, existing, mode, runner, plan, report)
     url = store.url if isinstance(store, Remote) else None
     return replace(written_manifest, path=store.root, storage_options=storage_options, url=url)
 
@@ -130,21 +108,12 @@ def _check_mode(mode: object) -> None:
         raise OptionError(f'mode={mode!r}: say "error", "overwrite" or "resume".')
 
 
-def make_job(
-    tables: LeafTables,
-    n: int,
-    seed: int,
-    rows_per_file: int,
-    given: Any,
-    on_impossible: OnImpossible,
-    portable: bool = False,
-) -> Job:
+def make_job(plan: RowPlan, given: Any, rows_per_file: int, *, portable: bool) -> Job:
     """Return the job that identifies a data set: everything that determines its bytes."""
-    condition_text, condition_hash = describe_given(given)
-    rows = int(n) * given.height if isinstance(given, pl.DataFrame) else int(n)
-    versions = library_versions(LIBRARIES)
-    job_fields = (int(n), rows, seed, int(rows_per_file), condition_text, condition_hash, on_impossible, versions)
-    return Job(model_hash(tables), *job_fields, portable=portable, first_key=first_key_of(tables.schema))
+    condition = describe_given(plan.given if isinstance(plan.given, pl.DataFrame) else given)
+    versions, fitted = library_versions(LIBRARIES), plan.fitted
+    job_fields = (plan.n, plan.rows, plan.seed, int(rows_per_file), *condition, plan.on_impossible, versions)
+    return Job(model_hash(fitted), *job_fields, portable=portable, first_key=first_key_of(fitted.schema))
 
 
 def _admit(store: Store, existing: Existing, job: Job | None, mode: str) -> Existing:
@@ -184,9 +153,7 @@ def _admit(store: Store, existing: Existing, job: Job | None, mode: str) -> Exis
 # The run itself; the store is locked by this process.
 
 
-def _run(
-    work: WriteContext, existing: Existing, mode: str, runner: Any, frame: pl.DataFrame | None, report: Progress
-) -> Manifest:
+def _run(work: WriteContext, existing: Existing, mode: str, runner: Any, plan: RowPlan, report: Progress) -> Manifest:
     store = work.store
     if mode == "resume" and existing.job is not None:
         if existing.manifest is not None and _is_intact(work, existing.manifest):
@@ -197,12 +164,12 @@ def _run(
     elif existing.job is not None and isinstance(store, Directory):
         staging_store = store.staging(work.run)
         try:
-            written_manifest = _write(replace(work, store=staging_store), runner, frame, report)
+            written_manifest = _write(replace(work, store=staging_store), runner, plan, report)
             store.swap(staging_store)
         finally:
             staging_store.discard()
         return written_manifest
-    return _write(work, runner, frame, report)
+    return _write(work, runner, plan, report)
 
 
 def _is_intact(work: WriteContext, manifest: Manifest) -> bool:
@@ -214,7 +181,7 @@ def _is_intact(work: WriteContext, manifest: Manifest) -> bool:
     return not any(find_problem(work.store, part) for part in (expected, *manifest.parts))
 
 
-def _write(work: WriteContext, runner: Any, frame: pl.DataFrame | None, report: Progress) -> Manifest:
+def _write(work: WriteContext, runner: Any, plan: RowPlan, report: Progress) -> Manifest:
     store, parts = work.store, list[Part]()
     try:
         store.prepare(work.run)
@@ -223,7 +190,7 @@ def _write(work: WriteContext, runner: Any, frame: pl.DataFrame | None, report: 
             store.remove([name for name in FINISHED if name in store.names()])
         report.stage("writing", work.job.rows)
         last_record = monotonic()
-        with closing(runner.map(make_parts, work, part_ranges(work.job, frame))) as results:
+        with closing(runner.map(make_parts, work, part_ranges(work.job, plan))) as results:
             for new_parts in results:
                 parts += new_parts
                 report.advance(sum(part.rows for part in new_parts), parts=len(parts))
@@ -246,13 +213,13 @@ def _write(work: WriteContext, runner: Any, frame: pl.DataFrame | None, report: 
 
 
 def _manifest(work: WriteContext, parts: list[Part]) -> Manifest:
-    dtypes = work.tables.dtypes
+    dtypes = work.fitted.dtypes
     written_dtypes = portable_dtypes(dtypes) if work.job.portable else dtypes
     column_types = {name: str(dtype) for name, dtype in written_dtypes.items()}
     total_bytes = sum(part.bytes for part in parts)
-    release_report: Any = work.tables.options.get("release")
+    release_report: Any = work.fitted.options.get("release")
     if release_report is not None:
-        release_report = {**release_report, "copies_checked": work.tables.guard is not None}
+        release_report = {**release_report, "copies_checked": work.fitted.guard is not None}
     return Manifest(work.store.root, work.job.rows, total_bytes, tuple(parts), column_types, work.job, release_report)
 
 

@@ -146,7 +146,7 @@ class DeltaSink:
             with store.open(part.file) as file:
                 part_statistics = read_statistics(file)
             null_columns.update(name for name, count in part_statistics.nulls.items() if count)
-            statistics_json = _statistics_json(part_statistics, job.tables.schema)
+            statistics_json = _statistics_json(part_statistics, job.fitted.schema)
             part_path = f"{job.folder}/{part.file}"
             add_actions.append(
                 self._delta.transaction.AddAction(part_path, part.bytes, {}, commit_time, True, statistics_json)

@@ -44,7 +44,6 @@ def describe(tables: LeafTables) -> dict[str, Any]:
         "n_rows": int(schema.n_rows),
         "family": tables.family,
         "support": tables.support,
-        "options": _plain(tables.options),
         "rounds": [
             dict(zip(("round", "accuracy", "leaves"), round_values, strict=True)) for round_values in round_rows
         ],
@@ -148,7 +147,7 @@ def _describe_column(column: Column) -> dict[str, Any]:
         "dtype": describe_dtype(column.dtype),
         "kind": column.kind,
         **{name: int(getattr(column, name)) for name in _COUNTS},
-        "axis": None if column.axis is None else _plain(asdict(column.axis)),
+        "axis": None if column.axis is None else json_value(asdict(column.axis)),
         "key": None if column.key is None else column.key.to_dict(),
     }
 
@@ -189,12 +188,13 @@ def _nulls(n: int, dtype: pl.DataType) -> pl.Series:
     return pl.Series([None], dtype=dtype).new_from_index(0, n)
 
 
-def _plain(value: Any) -> Any:
+def json_value(value: Any) -> Any:
+    """Convert a value to plain types that JSON has."""
     match value:
         case Mapping():
-            return {str(key): _plain(entry) for key, entry in value.items()}
+            return {str(key): json_value(entry) for key, entry in value.items()}
         case list() | tuple():
-            return [_plain(entry) for entry in value]
+            return [json_value(entry) for entry in value]
         case np.generic():
             return value.item()
         case _:

@@ -15,8 +15,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import polars as pl
 
+from arf_dask.data.value_sets import Interval
 from arf_dask.errors import OutputError
-from arf_dask.inference.conditions import Interval
 from arf_dask.storage.parquet import Part
 from arf_dask.storage.stores import Store, output_errors
 from arf_dask.typing import OnImpossible

@@ -119,7 +119,6 @@ def assemble_tables(fields: Mapping[str, Any], files: Mapping[str, Arrays]) -> L
         fields["family"],
         fields["support"],
         [Round(**parse_fields(entry, _ROUND, MODEL_JSON, "rounds")) for entry in fields["rounds"]],
-        fields["options"],
         _read_dependence(files, variables) if "links.parquet" in files else NO_DEPENDENCE,
     )
 

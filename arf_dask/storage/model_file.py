@@ -11,7 +11,6 @@ import json
 import os
 import uuid
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +20,7 @@ import pyarrow.parquet as pq
 
 from arf_dask.data.stored_fields import REMEDY, parse_fields, require
 from arf_dask.errors import ModelFormatError, OptionError, OutputError
-from arf_dask.forest.tables import LeafTables
+from arf_dask.forest.fitted import Fitted
 from arf_dask.rules.relations import NO_RELATIONS
 from arf_dask.runtime.disk import (
     file_sha256,
@@ -34,15 +33,15 @@ from arf_dask.runtime.disk import (
 )
 from arf_dask.runtime.locks import LockHeldError
 from arf_dask.runtime.replacement import current_path, own_directory, staging_path, swap_directory
-from arf_dask.storage.fields import BAD_INPUT, MODEL_JSON, describe
+from arf_dask.storage.fields import BAD_INPUT, MODEL_JSON, describe, json_value
 from arf_dask.storage.layout import ALL_SCHEMAS, SCHEMAS, SORTED, Arrays, assemble_tables, file_tables
 from arf_dask.storage.rule_fields import check_relations, describe_relations, parse_relations
 from arf_dask.storage.stores import output_errors
-from arf_dask.storage.validation import check_tables
+from arf_dask.storage.validation import check_options, check_tables
 from arf_dask.typing import PathLike
 
-FORMAT, VERSION = "arf_dask model", 3
-READABLE = (1, 2, 3)  # version 1 had no hash of model.json itself, version 2 no rules
+FORMAT, VERSION = "arf_dask model", 4
+READABLE = (1, 2, 3, 4)  # 1: no hash of model.json itself; 2: no rules; 3: other kinds of transforms (`old_rules`)
 RULES_SINCE = 3
 MAX_JSON_BYTES = 2**28
 MAX_ROWS = 2**32
@@ -64,11 +63,12 @@ _FILE = {"sha256": str, "bytes": int, "rows": int}
 GIVE = "Give a directory that `model.save` wrote, with all of its files."
 
 
-def save(tables: LeafTables, path: PathLike) -> None:
+def save(fitted: Fitted, path: PathLike) -> None:
     """Write a model to a directory. An existing model is replaced; any other content raises an OptionError."""
     target = check_model_path(Path(path))
     try:
-        check_tables(tables)
+        check_tables(fitted.tables)
+        check_options(fitted.options)
     except ModelFormatError as error:
         raise ModelFormatError(f"this model does not hold together and was not saved: {error}") from error
     try:
@@ -77,7 +77,7 @@ def save(tables: LeafTables, path: PathLike) -> None:
             staging = staging_path(target, uuid.uuid4().hex)
             try:
                 staging.mkdir()
-                _write(tables, staging)
+                _write(fitted, staging)
                 swap_directory(staging, target)
             finally:
                 remove_tree(staging)
@@ -85,7 +85,7 @@ def save(tables: LeafTables, path: PathLike) -> None:
         raise OutputError(f"path {str(path)!r}: {error}. Wait until it has ended, or give another path.") from error
 
 
-def read_tables(path: PathLike) -> LeafTables:
+def read_fitted(path: PathLike) -> Fitted:
     """Read and validate the model saved in a directory. Raises a ModelFormatError if it is invalid."""
     model_path = Path(path)
     try:
@@ -96,11 +96,11 @@ def read_tables(path: PathLike) -> LeafTables:
         raise ModelFormatError(f"model {str(model_path)!r}: {type(error).__name__}: {error}. {REMEDY}") from error
 
 
-def model_hash(model: LeafTables | PathLike) -> str:
+def model_hash(model: Fitted | PathLike) -> str:
     """Return the SHA-256 of a model's content, which is invariant under `save` and `load`."""
-    tables = model if isinstance(model, LeafTables) else read_tables(model)
-    content_digest = hashlib.sha256(json.dumps(_described(tables), sort_keys=True, allow_nan=False).encode())
-    for name, parts in file_tables(tables).items():
+    fitted = model if isinstance(model, Fitted) else read_fitted(model)
+    content_digest = hashlib.sha256(json.dumps(_described(fitted), sort_keys=True, allow_nan=False).encode())
+    for name, parts in file_tables(fitted.tables).items():
         content_digest.update(name.encode())
         for part in parts:
             content_digest.update(len(part).to_bytes(8, "little"))
@@ -109,8 +109,9 @@ def model_hash(model: LeafTables | PathLike) -> str:
     return content_digest.hexdigest()
 
 
-def _described(tables: LeafTables) -> dict[str, Any]:
-    return {**describe(tables), "relations": describe_relations(tables.relations)}
+def _described(fitted: Fitted) -> dict[str, Any]:
+    options, relations = json_value(fitted.options), describe_relations(fitted.relations)
+    return {**describe(fitted.tables), "options": options, "relations": relations}
 
 
 def _hash_column(digest: Any, column: Any) -> None:
@@ -162,23 +163,23 @@ def _holds_model(directory: Path) -> bool:
     return fields.get("format") == FORMAT
 
 
-def _write(tables: LeafTables, directory: Path) -> None:
-    file_entries = {name: _write_parquet(directory / name, parts) for name, parts in file_tables(tables).items()}
+def _write(fitted: Fitted, directory: Path) -> None:
+    file_entries = {name: _write_parquet(directory / name, parts) for name, parts in file_tables(fitted.tables).items()}
     header_fields = {"format": FORMAT, "version": VERSION, "written_by": library_versions(LIBRARIES)}
-    content = {**header_fields, **_described(tables), "files": file_entries}
+    content = {**header_fields, **_described(fitted), "files": file_entries}
     json_text = json.dumps({**content, "sha256": _content_hash(content)}, allow_nan=False, indent=1)
     (directory / MODEL_JSON).write_text(json_text, encoding="utf-8")
-    _check_written(tables, directory)
+    _check_written(fitted, directory)
     sync_to_disk(directory / MODEL_JSON)
     sync_to_disk(directory)
 
 
-def _check_written(tables: LeafTables, directory: Path) -> None:
+def _check_written(fitted: Fitted, directory: Path) -> None:
     """Parse the `model.json` that was just written, and raise a ModelFormatError if `load` would refuse it."""
     try:
         fields = _read_json(directory)
         relations = parse_relations(fields["relations"])
-        check_relations(replace(tables, relations=relations))
+        check_relations(relations, fitted.schema)
     except ModelFormatError as error:
         raise ModelFormatError(f"this model could not be loaded again and was not saved: {error}") from error
 
@@ -223,7 +224,7 @@ def _batches(parts: Iterable[Any]) -> Iterator[Any]:
 # Reading.
 
 
-def _read(directory: Path) -> LeafTables:
+def _read(directory: Path) -> Fitted:
     if not directory.is_dir():
         state = "is not a directory" if directory.exists() else "does not exist"
         raise ModelFormatError(f"it {state}. {GIVE}")
@@ -238,10 +239,11 @@ def _read(directory: Path) -> LeafTables:
     _check_files(directory, fields["files"])
     files = {name: _read_parquet(directory / name, fields["files"][name]["rows"]) for name in fields["files"]}
     relations = parse_relations(fields["relations"])
-    tables = replace(assemble_tables(fields, files), relations=relations)
-    check_tables(tables)
-    check_relations(tables)
-    return tables
+    fitted = Fitted(assemble_tables(fields, files), relations, fields["options"])
+    check_tables(fitted.tables)
+    check_options(fitted.options)
+    check_relations(relations, fitted.schema)
+    return fitted
 
 
 def _read_json(directory: Path) -> dict[str, Any]:

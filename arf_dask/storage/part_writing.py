@@ -15,10 +15,10 @@ from typing import Any, NamedTuple
 import polars as pl
 
 from arf_dask.errors import ArfError, OutputError
-from arf_dask.forest.tables import LeafTables
-from arf_dask.inference.forge import BLOCK_ROWS, Sampler
-from arf_dask.inference.guarded_rows import draw_guarded_block, make_guarded_source, rows_redrawn
-from arf_dask.inference.sources import Source, cut_blocks, cut_conditions
+from arf_dask.forest.fitted import Fitted
+from arf_dask.inference.forge import BLOCK_ROWS
+from arf_dask.inference.row_plan import RowPlan, rows_between
+from arf_dask.inference.sources import Block
 from arf_dask.runtime.once import OncePerProcess
 from arf_dask.runtime.tasks import Threads, n_cores
 from arf_dask.storage.existing import withdraw
@@ -38,34 +38,22 @@ class WriteContext:
     store: Store
     run: str
     job: Job
-    tables: LeafTables
-    given: Any  # a condition; a frame of conditions is sent with the tasks instead
-    conditions: int | None  # number of rows of a frame of conditions
+    plan: RowPlan  # without the rows of a frame of conditions: each task gets those that it needs
     existing: Mapping[str, Part]  # parts written by earlier runs of this job, by file name
     _built: OncePerProcess = field(default_factory=OncePerProcess)
 
-    def sampler(self) -> Sampler:
-        found: Sampler = self._built.get("sampler", lambda: Sampler(self.tables))
-        return found
-
-    def source(self) -> Source:
-        found: Source = self._built.get(
-            "source", lambda: make_guarded_source(self.sampler(), self.given, self.job.on_impossible)
-        )
-        return found
+    @property
+    def fitted(self) -> Fitted:
+        return self.plan.fitted
 
     def schema(self) -> Any:
         return self._built.get("schema", self._make_schema)
 
     def _make_schema(self) -> Any:
-        dtypes = self.tables.dtypes
+        dtypes = self.fitted.dtypes
         if not self.job.portable:
             return arrow_schema(dtypes)
         return portable_schema(arrow_schema(portable_dtypes(dtypes)), dtypes)
-
-    def keep(self, sampler: Sampler) -> None:
-        """Reuse a sampler that this process has already built."""
-        self._built.put("sampler", sampler)
 
     def part_name(self, part: int) -> str:
         """Return the file name of a part. In shared stores it includes the job's hash."""
@@ -88,26 +76,25 @@ class PartRange(NamedTuple):
 
     first: int
     stop: int
-    low: int  # index of the first condition, with a frame of conditions
-    conditions: pl.DataFrame | None
+    first_condition: int = 0  # number of the first condition, with a frame of conditions
+    conditions: pl.DataFrame | None = None
 
     @property
     def name(self) -> str:
         return f"parts {self.first} to {self.stop - 1}" if self.stop - self.first > 1 else f"part {self.first}"
 
 
-def part_ranges(job: Job, frame: pl.DataFrame | None) -> Iterator[PartRange]:
+def part_ranges(job: Job, plan: RowPlan) -> Iterator[PartRange]:
     """Yield the part range of every task in order; each task draws at least TASK_BLOCKS blocks."""
     parts_per_task = max(1, -(-TASK_BLOCKS * BLOCK_ROWS // job.rows_per_file))
     for first in range(0, job.n_parts, parts_per_task):
         stop = min(first + parts_per_task, job.n_parts)
-        if frame is None:
-            yield PartRange(first, stop, 0, None)
+        if not isinstance(plan.given, pl.DataFrame):
+            yield PartRange(first, stop)
             continue
-        condition_slices = list(cut_conditions(job.n, frame.height, job.bounds(first)[0], job.bounds(stop - 1)[1]))
-        low = condition_slices[0].low if condition_slices else 0
-        high = condition_slices[-1].high if condition_slices else 0
-        yield PartRange(first, stop, low, frame[low:high])
+        blocks = list(plan.blocks(job.bounds(first)[0], job.bounds(stop - 1)[1]))
+        low, high = (blocks[0].low, blocks[-1].high) if blocks else (0, 0)
+        yield PartRange(first, stop, low, plan.given[low:high])
 
 
 def make_parts(work: WriteContext, part_range: PartRange) -> list[Part]:
@@ -129,52 +116,36 @@ class _Drawer:
     """Draws the rows of a part range. The last block is cached, as the next part may begin with its remaining rows."""
 
     def __init__(self, work: WriteContext, part_range: PartRange) -> None:
-        self.work, self.part_range = work, part_range
+        self.work = work
+        self.plan = work.plan
+        if part_range.conditions is not None:
+            self.plan = work.plan.with_conditions(part_range.conditions, part_range.first_condition)
         self.last: tuple[int, pl.DataFrame] | None = None
         self.redrawn = 0  # redrawn rows in the blocks that begin in the current part
-        self.redrawn_in: dict[int, int] = {}  # per block, with a frame of conditions
 
     def rows(self, first: int, stop: int) -> Iterator[pl.DataFrame]:
         """Yield rows [first, stop) of the whole result, block by block."""
-        job = self.work.job
-        conditions = self.work.conditions
-        blocks: Iterator[Any]
-        if conditions is None:
-            blocks = cut_blocks(job.rows, first, stop)
-        else:
-            blocks = cut_conditions(job.n, conditions, first, stop)
-        for block, frame in self._drawn(blocks):
+        for block, frame in self._drawn(self.plan.blocks(first, stop)):
             self.last = block.number, frame
-            self.redrawn += self._redrawn(block) if first <= block.first < stop else 0
-            low, high = max(first, block.first), min(stop, block.first + block.rows)
-            yield frame.slice(low - block.first, high - low)
+            self.redrawn += self.plan.redrawn(block) if first <= block.first < stop else 0
+            yield rows_between(frame, block, first, stop)
 
-    def _redrawn(self, block: Any) -> int:
-        if self.part_range.conditions is not None:
-            return self.redrawn_in.get(block.number, 0)
-        return rows_redrawn(self.work.source(), block)
-
-    def _drawn(self, blocks: Iterator[Any]) -> Iterator[tuple[Any, pl.DataFrame]]:
+    def _drawn(self, blocks: Iterator[Block]) -> Iterator[tuple[Block, pl.DataFrame]]:
         """Yield (block, frame) in order. If there are fewer parts than cores, blocks are drawn on several threads."""
         runner = Threads(None if self.work.job.n_parts < n_cores() else 1)
         return runner.map(_draw_block, self, blocks)
 
-    def draw(self, block: Any) -> pl.DataFrame:
+    def draw(self, block: Block) -> pl.DataFrame:
         """Return the rows of one block, from the cache if it is the last block drawn."""
-        work, part_range, last_block = self.work, self.part_range, self.last
+        work, last_block = self.work, self.last
         if last_block is not None and last_block[0] == block.number:
             return last_block[1]
         if not work.store.is_active(work.run):
             raise OutputError(f"{work.store.root}: this run was stopped, or another one replaced it.")
-        if part_range.conditions is None:
-            return work.source().draw(work.job.seed, block)
-        block_conditions = part_range.conditions[block.low - part_range.low : block.high - part_range.low]
-        drawn_block = draw_guarded_block(work.sampler(), block_conditions, work.job.seed, block, work.job.on_impossible)
-        self.redrawn_in[block.number] = drawn_block.rows
-        return drawn_block.frame
+        return self.plan.draw(block)
 
 
-def _draw_block(drawer: _Drawer, block: Any) -> tuple[Any, pl.DataFrame]:
+def _draw_block(drawer: _Drawer, block: Block) -> tuple[Block, pl.DataFrame]:
     return block, drawer.draw(block)
 
 
@@ -203,7 +174,7 @@ def _write_part(work: WriteContext, part: int, draw: _Drawer) -> Part:
         row_frames = draw.rows(first, stop)
         if work.job.portable:
             row_frames = map(portable_frame, row_frames)
-        write_part(path, row_frames, work.schema(), work.metadata(part), dictionary_columns(work.tables.schema))
+        write_part(path, row_frames, work.schema(), work.metadata(part), dictionary_columns(work.fitted.schema))
         new_part = _checked(work, part, path)._replace(redrawn=draw.redrawn)
         # A killed run may have finished this part without recording it: identical files are kept.
         if find_problem(work.store, new_part) is not None:

@@ -12,27 +12,27 @@ from pathlib import Path
 from typing import Any
 
 from arf_dask.errors import ModelFormatError, OptionError
-from arf_dask.forest.tables import LeafTables
+from arf_dask.forest.fitted import Fitted
 from arf_dask.runtime.forks import check_not_forked
 from arf_dask.runtime.urls import is_url, local_path
 from arf_dask.storage.fields import MODEL_JSON
 from arf_dask.storage.layout import ALL_SCHEMAS
-from arf_dask.storage.model_file import check_model_path, read_tables, save
+from arf_dask.storage.model_file import check_model_path, read_fitted, save
 from arf_dask.storage.stores import Store, open_store
 from arf_dask.typing import PathLike
 
 CHUNK = 2**22
 
 
-def save_model(tables: LeafTables, path: PathLike, storage_options: Mapping[str, Any] | None = None) -> None:
+def save_model(fitted: Fitted, path: PathLike, storage_options: Mapping[str, Any] | None = None) -> None:
     """Write a model to a directory or URL. An existing model is replaced; any other content raises an error."""
     check_model_target(path, storage_options)
     if not is_url(path):
-        save(tables, local_path(path))
+        save(fitted, local_path(path))
         return
     store = open_store(path, storage_options)
     with tempfile.TemporaryDirectory(prefix="arf_dask-") as directory:
-        save(tables, Path(directory) / "model")
+        save(fitted, Path(directory) / "model")
         store.prepare("model")
         file_names = {file.name for file in (Path(directory) / "model").iterdir()}
         store.remove([MODEL_JSON, *(ALL_SCHEMAS.keys() - file_names)])
@@ -40,12 +40,12 @@ def save_model(tables: LeafTables, path: PathLike, storage_options: Mapping[str,
             store.commit(Path(directory) / "model" / name, name)
 
 
-def read_model(path: PathLike, storage_options: Mapping[str, Any] | None = None) -> LeafTables:
+def read_model(path: PathLike, storage_options: Mapping[str, Any] | None = None) -> Fitted:
     """Read and validate the model at a directory or URL. Raises a ModelFormatError if it is invalid."""
     check_not_forked()
     if not is_url(path):
         _refuse_options(path, storage_options)
-        return read_tables(local_path(path))
+        return read_fitted(local_path(path))
     store = open_store(path, storage_options)
     if MODEL_JSON not in store.names():
         raise ModelFormatError(f"model {store.root!r}: no {MODEL_JSON} there. Give the URL that `model.save` wrote to.")
@@ -53,7 +53,7 @@ def read_model(path: PathLike, storage_options: Mapping[str, Any] | None = None)
         for name in set(store.names()) & {MODEL_JSON, *ALL_SCHEMAS}:
             _copy(store, name, Path(directory) / name)
         try:
-            return read_tables(directory)
+            return read_fitted(directory)
         except ModelFormatError as error:
             raise ModelFormatError(str(error).replace(directory, store.root)) from None
 

@@ -8,7 +8,6 @@ import polars as pl
 
 from arf_dask.data.stored_fields import parse_fields, require
 from arf_dask.errors import OptionError
-from arf_dask.forest.tables import LeafTables
 from arf_dask.rules.evaluation import check_comparison, kind_of
 from arf_dask.rules.expressions import Node, columns_of, write
 from arf_dask.rules.grammar import parse_expression, parse_rule
@@ -16,7 +15,9 @@ from arf_dask.rules.relations import KINDS, Relations, Rule
 from arf_dask.rules.targets import Target
 from arf_dask.rules.transforms import TRANSFORMS, Transform, in_order
 from arf_dask.rules.transforms.base import MOST_DECIMALS, is_finite
+from arf_dask.schema.columns import Schema
 from arf_dask.storage.fields import MODEL_JSON, describe_dtype, parse_dtype
+from arf_dask.storage.old_rules import updated_step
 
 _RELATIONS = {"columns": list, "rules": list, "transforms": list}
 _COLUMN = {"name": str, "dtype": list, "decimals": int | None, "compared": bool}
@@ -59,9 +60,8 @@ def parse_relations(data: Any) -> Relations:
     return Relations(tuple(dtypes), dtypes, decimals, rules, tuple(transforms))
 
 
-def check_relations(tables: LeafTables) -> None:
+def check_relations(relations: Relations, schema: Schema) -> None:
     """Raise a ModelFormatError unless the modelled columns and their dtypes match the rules."""
-    relations, schema = tables.relations, tables.schema
     if not relations.names:
         return
     require(
@@ -94,13 +94,13 @@ def _parse_rule(data: Any, dtypes: dict[str, pl.DataType]) -> Rule:
 
 
 def _parse_step(data: Any, dtypes: dict[str, pl.DataType]) -> Transform:
-    fields = parse_fields(data, _STEP, MODEL_JSON, "relations: a transform")
+    fields = parse_fields(updated_step(data), _STEP, MODEL_JSON, "relations: a transform")
     require(fields["kind"] in TRANSFORMS, MODEL_JSON, "relations: a transform of an unknown kind")
     kind = TRANSFORMS[fields["kind"]]
     target = _parse_target(fields["target"], dtypes)
     where = f"relations: column {target.name[:40]!r}"
     details = parse_fields(fields["details"], kind.detail_types, MODEL_JSON, where)
-    node = None if kind.one_to_one else _parse_node(fields["expression"], target, dtypes, where)
+    node = _parse_node(fields["expression"], target, dtypes, where) if fields["expression"] else None
     return kind.parse(target, node, details, dtypes, where)
 
 

@@ -6,11 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, get_args
 
-from arf_dask.data.frames import is_frame
 from arf_dask.errors import OptionError, OutputError
-from arf_dask.forest.tables import LeafTables
+from arf_dask.forest.fitted import Fitted
 from arf_dask.inference.forge import Sampler
-from arf_dask.inference.ruled_completion import user_condition_frame
+from arf_dask.inference.row_plan import plan_rows
 from arf_dask.runtime.progress import Progress
 from arf_dask.runtime.seeds import entropy
 from arf_dask.storage.data_set import make_job, sample_parquet
@@ -28,7 +27,7 @@ class TableJob:
     """A job whose rows are added to a table."""
 
     job: Job
-    tables: LeafTables
+    fitted: Fitted
 
     @property
     def folder(self) -> str:
@@ -43,7 +42,7 @@ class TableJob:
     @property
     def schema(self) -> Any:
         """The Arrow schema of the rows."""
-        return arrow_schema(portable_dtypes(self.tables.dtypes))
+        return arrow_schema(portable_dtypes(self.fitted.dtypes))
 
     @property
     def properties(self) -> dict[str, str]:
@@ -69,7 +68,6 @@ class TableSink(Protocol):
 
 
 def sample_table(
-    tables: LeafTables,
     sampler: Sampler,
     sink: TableSink,
     n: int,
@@ -86,13 +84,11 @@ def sample_table(
     if mode not in get_args(TableMode):
         raise OptionError(f'mode={mode!r}: say "error", "append" or "overwrite".')
     chosen = entropy(seed)
-    conditions = user_condition_frame(given, tables) if is_frame(given) else given
-    described = make_job(tables, n, chosen, rows_per_file, conditions, on_impossible, portable=True)
-    job = TableJob(described, tables)
+    plan = plan_rows(sampler, n, given, on_impossible, chosen)
+    job = TableJob(make_job(plan, given, rows_per_file, portable=True), sampler.fitted)
     if sink.admit(job, mode):
         return _committed_before(sink, job)
     manifest = sample_parquet(
-        tables,
         sampler,
         sink.folder(job),
         n,

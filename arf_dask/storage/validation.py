@@ -6,6 +6,8 @@ trees, counts that add up, finite numbers.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -29,7 +31,7 @@ MOST_RATIO = 1e15  # observed to expected rows of a pair of bins, or the inverse
 
 def check_tables(tables: LeafTables) -> None:
     """Raise a ModelFormatError for the first inconsistency of a model."""
-    _check_options(tables)
+    _check_settings(tables)
     check_schema(tables.schema)
     for table in tables.variables:
         _check_histogram(table, tables.schema.n_rows)
@@ -101,17 +103,21 @@ def _check_dependence(tables: LeafTables) -> None:
         require(np.isfinite(edge.information), LINKS, f"{where}: an information that is no finite number")
 
 
-def _check_options(tables: LeafTables) -> None:
+def check_options(options: Mapping[str, object]) -> None:
+    """Raise a ModelFormatError if the options are not those of a fit."""
+    try:
+        Options.read({name: value for name, value in options.items() if name not in ("seed", "release")})
+    except (OptionError, TypeError) as error:
+        require(False, MODEL_JSON, f"options: {str(error).rstrip('.')}")
+    release_report = options.get("release")
+    require(release_report is None or isinstance(release_report, dict), MODEL_JSON, "options: 'release' is no mapping")
+
+
+def _check_settings(tables: LeafTables) -> None:
     require(tables.family in FAMILIES, MODEL_JSON, f"unknown family {tables.family[:40]!r}")
     require(tables.support in SUPPORTS, MODEL_JSON, f"unknown support {tables.support[:40]!r}")
     is_valid = all(round_.round >= 0 and round_.leaves >= 0 and 0 <= round_.accuracy <= 1 for round_ in tables.rounds)
     require(is_valid and len(tables.rounds), MODEL_JSON, "rounds missing or out of range")
-    try:
-        Options.read({name: value for name, value in tables.options.items() if name not in ("seed", "release")})
-    except (OptionError, TypeError) as error:
-        require(False, MODEL_JSON, f"options: {str(error).rstrip('.')}")
-    release_report = tables.options.get("release")
-    require(release_report is None or isinstance(release_report, dict), MODEL_JSON, "options: 'release' is no mapping")
     is_valid = all(0 <= table.strength <= MOST_STRENGTH for table in tables.variables)
     require(is_valid, MODEL_JSON, f"a strength that is not between 0 and {MOST_STRENGTH:,}")
 

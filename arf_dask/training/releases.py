@@ -10,7 +10,7 @@ import polars as pl
 
 from arf_dask.data.opening import open_parts
 from arf_dask.errors import RuleWarning
-from arf_dask.forest.tables import LeafTables
+from arf_dask.forest.fitted import Fitted
 from arf_dask.options import Options
 from arf_dask.release.fitting import Safeguards, fit_release
 from arf_dask.release.policy import ReleasePolicy
@@ -22,17 +22,17 @@ from arf_dask.runtime.tasks import Runner
 from arf_dask.schema.columns import Schema
 from arf_dask.schema.encoding import encode_codes
 from arf_dask.schema.learning import infer_schema
-from arf_dask.training.stages import TrainedForest, estimate_tables, train_forest
+from arf_dask.training.stages import TrainedForest, estimate_leaves, train_forest
 from arf_dask.typing import Counts
 
 
-def fit_release_tables(
+def fit_released(
     frame: pl.DataFrame, policy: ReleasePolicy, options: Options, seed: int, runner: Runner, report: Progress
-) -> LeafTables:
+) -> Fitted:
     """Fit the tables of a model under a release policy."""
     shares = _check_rules(frame, options, runner, report)
 
-    def learn(frame: pl.DataFrame, options: Options, *, safeguards: Safeguards, subjects: Counts | None) -> LeafTables:
+    def learn(frame: pl.DataFrame, options: Options, *, safeguards: Safeguards, subjects: Counts | None) -> Fitted:
         with open_parts(frame, runner) as parts:
             # A policy decides per column what may be learned, so rules between columns are not detected. Declared
             # ones hold in every row that is drawn, whatever the protection changed.
@@ -42,15 +42,15 @@ def fit_release_tables(
                 trained = train_forest(parts, ruled, seed, runner, report, safeguards)
             if subjects is not None:
                 trained = _prune_by_subjects(trained, subjects, options.min_leaf)
-            return estimate_tables(trained, runner, report)
+            return estimate_leaves(trained, runner, report)
 
     def infer(frame: pl.DataFrame, options: Options) -> Schema:
         together = read_rules(options.rules).together
         return infer_schema(frame, kinds=options.columns, keys=options.keys, bundles=options.bundles, together=together)
 
-    tables = fit_release(frame, policy, options, seed, learn, infer)
-    rules = tuple(replace(rule, share=shares.get(rule.text, rule.share)) for rule in tables.relations.rules)
-    return replace(tables, relations=replace(tables.relations, rules=rules))
+    fitted = fit_release(frame, policy, options, seed, learn, infer)
+    rules = tuple(replace(rule, share=shares.get(rule.text, rule.share)) for rule in fitted.relations.rules)
+    return replace(fitted, relations=replace(fitted.relations, rules=rules))
 
 
 def _check_rules(frame: pl.DataFrame, options: Options, runner: Runner, report: Progress) -> dict[str, float]:

@@ -14,10 +14,10 @@ from arf_dask.data.checks import check_shape
 from arf_dask.data.parts import Parts, cut_frame
 from arf_dask.forest.adversary import Training, train
 from arf_dask.forest.dependence_learning import NO_STRUCTURE, find_structure
+from arf_dask.forest.fitted import Fitted
 from arf_dask.forest.leaf_fitting import fit_leaves
 from arf_dask.forest.leaf_sums import sum_leaves
 from arf_dask.forest.pruning import prune_by_parts
-from arf_dask.forest.tables import LeafTables
 from arf_dask.options import Options
 from arf_dask.release.fitting import Safeguards
 from arf_dask.rules.learning import learn_relations, reduced_parts
@@ -43,9 +43,9 @@ class TrainedForest(NamedTuple):
     frame: pl.DataFrame | None
 
 
-def fit_tables(parts: Parts, options: Options, seed: int, runner: Runner, report: Progress) -> LeafTables:
+def fit_parts(parts: Parts, options: Options, seed: int, runner: Runner, report: Progress) -> Fitted:
     """Run Alg. 1 and Alg. 2 on opened data."""
-    return estimate_tables(train_forest(parts, options, seed, runner, report), runner, report)
+    return estimate_leaves(train_forest(parts, options, seed, runner, report), runner, report)
 
 
 def train_forest(
@@ -139,21 +139,21 @@ def _training_settings(options: Options, n_variables: int, seed: int) -> Trainin
     )
 
 
-def estimate_tables(trained: TrainedForest, runner: Runner, report: Progress) -> LeafTables:
+def estimate_leaves(trained: TrainedForest, runner: Runner, report: Progress) -> Fitted:
     """Run Alg. 2 on the rows in memory, with threads, or else on all parts with the given runner."""
     if trained.frame is None:
-        return fit_leaf_tables(trained.parts, trained.forest, runner, report)
-    return fit_leaf_tables(hold_in_memory(trained.parts, trained.frame), trained.forest, Threads(), report)
+        return fit_all_leaves(trained.parts, trained.forest, runner, report)
+    return fit_all_leaves(hold_in_memory(trained.parts, trained.frame), trained.forest, Threads(), report)
 
 
-def refit_tables(forest: AdversarialForest, given: Parts, runner: Runner, report: Progress) -> LeafTables:
+def refit_leaves(forest: AdversarialForest, given: Parts, runner: Runner, report: Progress) -> Fitted:
     """Run Alg. 2 on any rows with the columns of the forest; leaves with too few rows are pruned."""
     parts = reduced_parts(given, forest.relations)
     if parts.n_rows <= TRAINING_ROWS:
         parts, runner = hold_in_memory(parts, parts.frame(runner)), Threads()
     trees = prune_by_parts(parts, forest.schema, forest.trees, forest.options.min_leaf, runner, report)
     schema = replace(forest.schema, n_rows=parts.n_rows)
-    return fit_leaf_tables(parts, replace(forest, schema=schema, trees=trees), runner, report)
+    return fit_all_leaves(parts, replace(forest, schema=schema, trees=trees), runner, report)
 
 
 def hold_in_memory(parts: Parts, frame: pl.DataFrame) -> Parts:
@@ -161,7 +161,7 @@ def hold_in_memory(parts: Parts, frame: pl.DataFrame) -> Parts:
     return replace(parts, items=cut_frame(frame))
 
 
-def fit_leaf_tables(parts: Parts, forest: AdversarialForest, runner: Runner, report: Progress) -> LeafTables:
+def fit_all_leaves(parts: Parts, forest: AdversarialForest, runner: Runner, report: Progress) -> Fitted:
     """Estimate the leaf parameters (paper, Alg. 2) from all rows."""
     tables = fit_leaves(
         forest.schema,
@@ -170,7 +170,6 @@ def fit_leaf_tables(parts: Parts, forest: AdversarialForest, runner: Runner, rep
         family=forest.options.family,
         support=forest.options.support,
         rounds=forest.rounds,
-        options={**forest.options.as_dict(), "seed": forest.seed},
         structure=forest.structure,
     )
-    return replace(tables, relations=forest.relations)
+    return Fitted(tables, forest.relations, {**forest.options.as_dict(), "seed": forest.seed})

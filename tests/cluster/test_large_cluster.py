@@ -62,7 +62,7 @@ def test_workers_give_the_bytes_of_threads(
     with Client(processes.address, set_as_default=False) as client:
         client.wait_for_workers(2, timeout=60)
         there = arf_dask.fit(given, client=client, **options)
-    assert model_hash(there._tables) == model_hash(here._tables)
+    assert model_hash(there._fitted) == model_hash(here._fitted)
     assert here.schema.n_rows == ROWS
 
 
@@ -122,7 +122,7 @@ def test_workers_find_the_rules_of_memory_and_write_the_same_bytes(
         made = there.sample_parquet(tmp_path / "out", 4_000, seed=5, rows_per_file=1_500, client=client)
     # Columns that go together are found on the rows that trees are grown on, all others on the whole table.
     assert [rule for rule in here.rules if rule.kind != "together"] == [r for r in rules if r.kind != "together"]
-    assert model_hash(there._tables) == model_hash(here._tables)
+    assert model_hash(there._fitted) == model_hash(here._fitted)
     rows = made.scan().collect()
     assert rows.equals(here.sample(4_000, seed=5))
     assert here.check(rows)["broken"].fill_null(0).sum() == 0

@@ -48,7 +48,7 @@ def calm(orders: Path) -> tuple[str, list[str]]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(stages, "TRAINING_ROWS", TRAINING_ROWS)
         fitted = arf_dask.fit(orders, **OPTIONS, progress=lambda stage, *_: seen.append(stage))
-    return model_hash(fitted._tables), list(dict.fromkeys(seen))
+    return model_hash(fitted._fitted), list(dict.fromkeys(seen))
 
 
 @pytest.fixture(scope="module")
@@ -96,7 +96,7 @@ def test_workers_killed_in_every_stage_of_fit_change_no_byte(
     killer = Killer(shaky, dict.fromkeys(stages_of_fit, 1))
     shaken = arf_dask.fit(orders, **OPTIONS, client=client, progress=killer)
     assert len(killer.killed) >= 3
-    assert model_hash(shaken._tables) == expected
+    assert model_hash(shaken._fitted) == expected
 
 
 @pytest.mark.slow
@@ -112,7 +112,7 @@ def test_a_worker_that_dies_every_few_seconds_changes_no_byte(
         with dying_workers(shaky, client, 1.0) as killed:
             while len(killed) < 3:
                 shaken = arf_dask.fit(orders, **OPTIONS, client=client)
-                assert model_hash(shaken._tables) == calm[0]
+                assert model_hash(shaken._fitted) == calm[0]
             model.sample_parquet(tmp_path / "there", 1_000_000, seed=5, rows_per_file=50_000, client=client)
     assert digests(tmp_path / "there") == digests(tmp_path / "calm")
 
@@ -129,7 +129,7 @@ def test_any_number_of_workers_gives_the_same_bytes(
         Client(processes.address, set_as_default=False) as client,
     ):
         client.wait_for_workers(workers, timeout=180)
-        assert model_hash(arf_dask.fit(orders, **OPTIONS, client=client)._tables) == calm[0]
+        assert model_hash(arf_dask.fit(orders, **OPTIONS, client=client)._fitted) == calm[0]
         model.sample_parquet(tmp_path / "there", ROWS, seed=5, rows_per_file=ROWS_PER_FILE, client=client)
     assert digests(tmp_path / "there") == written
 

@@ -70,7 +70,7 @@ def test_no_bin_reaches_over_the_border_of_two_intervals() -> None:
         {"x": np.concatenate([rng.normal(0, 1, 500), rng.normal(20, 1, 500)]), "y": rng.normal(size=1_000)}
     )
     model = arf_dask.fit(data, trees=2, seed=0)
-    table = model._tables.variables[0]
+    table = model._fitted.tables.variables[0]
     assert table.variable.interval.sum() > 1
     starts = run_starts(code_bins(table.variable, table.histogram))
     assert set(table.variable.code_low[table.variable.interval]) <= set(starts)
@@ -138,7 +138,7 @@ def test_hops_lead_away_from_any_root() -> None:
 
 
 def test_pairs_on_an_edge_come_as_often_as_in_fresh_rows_with_less_noise_than_in_the_data() -> None:
-    tables = arf_dask.fit(chain(4_000), trees=3, min_leaf=200, support="open", seed=1)._tables
+    tables = arf_dask.fit(chain(4_000), trees=3, min_leaf=200, support="open", seed=1)._fitted.tables
     structure = Structure(tables.dependence.bins, [Link(e.parent, e.child, 1.0) for e in tables.dependence.edges])
     fresh = count_meetings(encode_codes(chain(100_000, seed=1), tables.schema), structure)
     for number, edge in enumerate(tables.dependence.edges):

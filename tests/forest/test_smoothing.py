@@ -49,7 +49,7 @@ def tables(strength: float = 1.0, histograms: Any = HISTOGRAMS) -> LeafTables:
     columns, variables = zip(points(0, LETTERS), points(1, SIDES), strict=True)
     schema = Schema(columns, variables, 10)
     empty = variable_tables(schema, histograms, [strength] * 2, "observed")
-    outline = LeafTables(schema, [TREE], np.full(3, 10), empty, "truncnorm", "observed", [Round(0, 0.5, 3)], {})
+    outline = LeafTables(schema, [TREE], np.full(3, 10), empty, "truncnorm", "observed", [Round(0, 0.5, 3)])
     return outline.with_entries([entries(table) for table in COUNTS])
 
 
@@ -149,7 +149,7 @@ def fixture_model() -> Any:
 
 
 def each(model: Any) -> Iterator[Any]:
-    tables = model._tables
+    tables = model._fitted.tables
     for batch in range(tables.n_batches):
         leaves = tables.batch_leaves(batch)
         for table in tables.variables:

@@ -12,7 +12,7 @@ from polars.testing import assert_frame_equal
 
 import arf_dask
 from arf_dask.errors import ImpossibleConditionError, OptionError
-from arf_dask.inference import dask_rows, lazy_rows
+from arf_dask.inference import dask_rows, row_plan
 from arf_dask.inference.forge import BLOCK_ROWS
 
 DATA = pl.DataFrame(
@@ -34,13 +34,13 @@ def model() -> Any:
 def drawn(monkeypatch: pytest.MonkeyPatch) -> Any:
     """The numbers of the blocks that are drawn."""
     numbers: list[int] = []
-    draw = lazy_rows.RowPlan.draw
+    draw = row_plan.RowPlan.draw
 
-    def counted(plan: lazy_rows.RowPlan, block: Any) -> pl.DataFrame:
+    def counted(plan: row_plan.RowPlan, block: Any) -> pl.DataFrame:
         numbers.append(block.number)
         return draw(plan, block)
 
-    monkeypatch.setattr(lazy_rows.RowPlan, "draw", counted)
+    monkeypatch.setattr(row_plan.RowPlan, "draw", counted)
     return numbers
 
 
@@ -95,7 +95,7 @@ def test_a_lazy_frame_gives_a_lazy_twin_and_sinks(tmp_path: Path, drawn: Any) ->
 
 
 def test_a_plan_travels(model: Any) -> None:
-    plan = lazy_rows.plan_rows(model._sampler, 100, {"kind": "a"}, "raise", 3)
+    plan = row_plan.plan_rows(model._sampler, 100, {"kind": "a"}, "raise", 3)
     again = pickle.loads(pickle.dumps(plan))
     assert_frame_equal(pl.concat(again.read(0, 100)), model.sample(100, given={"kind": "a"}, seed=3))
 

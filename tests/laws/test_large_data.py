@@ -74,9 +74,9 @@ def put(column: str, rows: np.ndarray, value: Any, data: pl.DataFrame = DATA) ->
 
 def assert_same(one: Any, other: Any) -> None:
     assert str(one.schema) == str(other.schema)
-    for a, b in zip(one._tables.trees, other._tables.trees, strict=True):
+    for a, b in zip(one._fitted.tables.trees, other._fitted.tables.trees, strict=True):
         assert all(np.array_equal(p, q) for p, q in zip(a, b, strict=True))
-    for mine, theirs in zip(one._tables.variables, other._tables.variables, strict=True):
+    for mine, theirs in zip(one._fitted.tables.variables, other._fitted.tables.variables, strict=True):
         for name in ("first", "state", "rows"):
             assert np.array_equal(getattr(mine.entries, name), getattr(theirs.entries, name))
         for name in ("mu", "sigma"):  # of a normal far outside its box, rounding moves these more than its density
@@ -147,7 +147,7 @@ def test_the_same_partition_gives_the_same_bytes_for_any_number_of_threads(
     hashes = []
     for threads in (1, 4):
         monkeypatch.setattr(tasks, "n_cores", lambda threads=threads: threads)
-        hashes.append(model_hash(fit(DATA)._tables))
+        hashes.append(model_hash(fit(DATA)._fitted.tables))
     assert hashes[0] == hashes[1]
 
 

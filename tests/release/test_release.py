@@ -212,7 +212,7 @@ def test_the_gap_of_a_declared_order_has_no_extremes() -> None:
     model = release(frame, rules=["start <= end"])
     rows = model.sample(4000, seed=1)
     assert rows.select((pl.col("end") - pl.col("start")).dt.total_days().is_between(0, 59).all()).item()
-    assert not any(np.isin(777, column.points) for column in model._tables.schema.columns)
+    assert not any(np.isin(777, column.points) for column in model._fitted.tables.schema.columns)
     assert known(model.release_report)["values_clipped"]["end"] > 0
 
 
@@ -345,7 +345,7 @@ def test_no_copy_comes_out_and_the_count_asked_for_does(tmp_path: Path) -> None:
     model = release(frame, ReleasePolicy(min_level=2, clip_extremes=1))
     rows = model.sample(3000, seed=1)
     assert rows.height == 3000
-    assert not known(model._tables.guard).copies(rows).any()
+    assert not known(model._fitted.guard).copies(rows).any()
     manifest = model.sample_parquet(tmp_path / "out", 3000, seed=1, rows_per_file=1000)
     assert manifest.scan().collect().equals(rows)
     assert manifest.redrawn > 100
@@ -360,7 +360,7 @@ def test_no_copy_comes_out_under_a_frame_of_conditions(tmp_path: Path, rules: li
     frame = pl.DataFrame({name: rng.integers(0, 12, 400) for name in ("a", "b", "c")})
     frame = frame.with_columns(d=pl.col("a") + pl.col("b"), id=pl.Series([f"P-{i:05d}" for i in range(400)]))
     model = release(frame, ReleasePolicy(min_level=2, clip_extremes=1), rules=rules)
-    guard = known(model._tables.guard)
+    guard = known(model._fitted.guard)
     conditions = pl.DataFrame({"a": [3, None, 5] * 20}, schema={"a": pl.Int64})
     rows = model.sample(10, given=conditions, seed=1)
     assert not guard.copies(rows).any()
@@ -568,7 +568,7 @@ def test_no_canary_survives(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -
     shown = capfd.readouterr()
     spoken = [log.getvalue(), *progress, *(str(w.message) for w in caught), shown.out, shown.err, str(error.value)]
     objects = [repr(one) for one in (model, manifest, report, model.schema, model.release_report, model.options)]
-    told = everything_in(tmp_path) + "\n".join([*spoken, *objects, repr(model._tables)]).encode()
+    told = everything_in(tmp_path) + "\n".join([*spoken, *objects, repr(model._fitted.tables)]).encode()
     assert b"job3" in told
     assert b"CANARY" not in told
     tokens = set(re.findall(rb"T\d{5}-CANKEY\d{5}", told))

@@ -105,7 +105,14 @@ def test_no_canary_survives_in_tables_rules_dependence_and_errors(
     gate.value.report.save(tmp_path / "page.html")
     entries = table.refresh().inspect.entries().to_pydict()
     model.save(tmp_path / "model")
-    shown = [model.rules, model.dependence, model.schema, model._tables.relations, model._tables.dependence, entries]
+    shown = [
+        model.rules,
+        model.dependence,
+        model.schema,
+        model._fitted.relations,
+        model._fitted.tables.dependence,
+        entries,
+    ]
     told = "\n".join([*map(repr, shown), *refusals, str(gate.value), *(str(one.message) for one in caught)]).encode()
     told += b"\n".join(path.read_bytes() for path in files_below(tmp_path))
     rows = [pl.read_delta(str(tmp_path / "delta")), pl.DataFrame(table.scan().to_arrow())]

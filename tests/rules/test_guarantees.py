@@ -281,7 +281,7 @@ def test_only_orders_that_rows_would_break_are_modelled_by_their_gap(largest_sha
     )
     model = arf_dask.fit(table, trees=5, max_rounds=1, seed=1)
     assert [rule.columns for rule in model.rules if rule.kind == "order"] == [("low", "high")]
-    assert isinstance(model._tables.relations.targets.get("high"), Gap) == is_gap
+    assert isinstance(model._fitted.relations.targets.get("high"), Gap) == is_gap
     rows = model.sample(5_000, seed=2)
     assert (rows["low"] <= rows["high"]).all()
     assert model.sample(50, given={"high": (None, 10)}, seed=3)["high"].max() <= 10

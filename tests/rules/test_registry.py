@@ -14,12 +14,13 @@ from arf_dask.rules.grammar import parse_expression
 from arf_dask.rules.relations import Relations
 from arf_dask.rules.targets import Target
 from arf_dask.rules.transforms import TRANSFORMS, Transform, in_order
+from arf_dask.rules.transforms.chain import Chain
 from arf_dask.rules.transforms.decimals import Decimals
 from arf_dask.rules.transforms.formula import Computed, Stated
 from arf_dask.rules.transforms.gap import ClockGap, Gap
 from arf_dask.rules.transforms.grid import Indexed
 from arf_dask.rules.transforms.hours import Hourless
-from arf_dask.rules.transforms.texts import Dated
+from arf_dask.rules.transforms.texts import Parsed
 from arf_dask.rules.transforms.times import Timed
 from arf_dask.storage.rule_fields import describe_relations, parse_relations
 
@@ -51,6 +52,11 @@ FRAME = pl.DataFrame(
         "seen": AT,
     }
 ).with_columns(high=pl.col("low") + pl.Series(RNG.poisson(4, N)))
+FRAME = FRAME.with_columns(
+    pl.col("month").dt.to_string("%Y/%m/%d").alias("month text"),
+    pl.col("seen").dt.to_string("%Y-%m-%d %H:%M").alias("seen text"),
+    pl.col("at").dt.to_string("%Y-%m-%dT%H:%M:%SZ").cast(pl.Categorical).alias("at text"),
+)
 
 
 def target(name: str, decimals: int | None = None) -> Target:
@@ -61,6 +67,13 @@ def target(name: str, decimals: int | None = None) -> Target:
     return Target(name, FRAME.schema[name], decimals, low, high, nullable=False)
 
 
+def parsed(name: str, form: str) -> Parsed:
+    blank = Parsed(Target(name, FRAME.schema[name], None), form)
+    units = blank.modelled_target.units(blank.read(FRAME[name]))
+    low, high = units.to_list()[units.arg_min() or 0], units.to_list()[units.arg_max() or 0]
+    return Parsed(Target(name, FRAME.schema[name], None, low, high, nullable=False), form)
+
+
 EXAMPLES: dict[str, Transform] = {
     "computed": Computed(target("double", 2), parse_expression("2 * price")),
     "state": Stated(target("paid", 2), parse_expression("price"), -1.0),
@@ -68,15 +81,20 @@ EXAMPLES: dict[str, Transform] = {
     "clock": ClockGap(target("arrival", 0), "departure"),
     "grid": Indexed(target("month"), "month_start"),
     "decimals": Decimals(target("rate", 3), ((1, 0.6),)),
-    "dates": Dated(target("day"), "%d.%m.%Y"),
+    "dates": parsed("day", "%d.%m.%Y"),
     "hours": Hourless(target("at"), "hour"),
     "parts": Timed(target("seen"), weekday=True),
+    "dates, grid": Chain(parsed("month text", "%Y/%m/%d"), Indexed(target("month"), "month_start")),
+    "dates, parts": Chain(parsed("seen text", "%Y-%m-%d %H:%M"), Timed(target("seen"), weekday=True)),
+    "dates without time, parts": Chain(parsed("day", "%d.%m.%Y"), Timed(target("month"), weekday=True)),
+    "dates, hours": Chain(parsed("at text", "%Y-%m-%dT%H:%M:%SZ"), Hourless(target("at"), "hour")),
 }
-each_kind = pytest.mark.parametrize("kind", TRANSFORMS)
+each_kind = pytest.mark.parametrize("kind", EXAMPLES)
 
 
 def test_there_is_an_example_of_every_kind() -> None:
-    assert {kind: type(one) for kind, one in EXAMPLES.items()} == TRANSFORMS
+    assert {type(one) for one in EXAMPLES.values()} == set(TRANSFORMS.values())
+    assert {kind: one.kind for kind, one in TRANSFORMS.items()} == {kind: kind for kind in TRANSFORMS}
 
 
 @each_kind

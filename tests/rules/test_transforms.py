@@ -18,7 +18,7 @@ from arf_dask.rules.transforms.decimals import Decimals, decimals_of_values
 from arf_dask.rules.transforms.formula import Computed, Stated
 from arf_dask.rules.transforms.gap import Gap
 from arf_dask.rules.transforms.grid import Indexed
-from arf_dask.rules.transforms.texts import Dated
+from arf_dask.rules.transforms.texts import Parsed
 
 FRAME = pl.DataFrame(
     {
@@ -62,12 +62,14 @@ def test_a_computed_column_is_left_out_and_comes_back() -> None:
     assert_frame_equal(found.inverse(reduced), frame)
 
 
-def test_a_gap_never_crosses_its_base_nor_leaves_the_range() -> None:
+def test_a_gap_never_crosses_its_base_and_sums_beyond_the_range_are_drawn_again() -> None:
     gap = Gap(target("end", None, 18266, 18300), parse_expression("start"), 1, 0)
     modelled = FRAME.with_columns(end=pl.Series([-5, 0, 900, 900]))
     rebuilt = relations(gap).inverse(modelled)
-    assert rebuilt["end"][0] == dt.date(2020, 1, 5)  # the lowest end seen
-    assert rebuilt["end"].drop_nulls().max() <= dt.date(1970, 1, 1) + dt.timedelta(days=18300)
+    assert rebuilt["end"][0] == rebuilt["start"][0]
+    last = dt.date(1970, 1, 1) + dt.timedelta(days=18300)
+    assert gap.faults(rebuilt).to_list() == [not dt.date(2020, 1, 5) <= end <= last for end in rebuilt["end"]]
+    assert gap.faults(rebuilt).to_list() == [True, False, True, True]
 
 
 def test_rows_that_break_a_rule_or_leave_the_range_are_found() -> None:
@@ -114,7 +116,7 @@ def test_clock_numbers_and_multiples() -> None:
 
 
 def test_texts_that_are_dates_are_written_in_their_form_again() -> None:
-    dated = Dated(Target("d", pl.String(), None), "%d.%m.%Y")
+    dated = Parsed(Target("d", pl.String(), None), "%d.%m.%Y")
     frame = pl.DataFrame({"d": ["31.12.1999", None]})
     reduced = dated.forward(frame)
     assert reduced["d"].to_list() == [dt.date(1999, 12, 31), None]
@@ -165,6 +167,28 @@ def test_an_order_holds_in_every_row_although_its_gap_was_given_up() -> None:
     data = pl.DataFrame({"net": gross - tax, "gross": gross, "tax": tax})
     # Both rules want the other's column first: net is computed from gross, and gross would be a gap above net.
     model = arf_dask.fit(data, trees=3, seed=0, rules=["net == gross - tax", "net <= gross"], find_rules=False)
-    assert [type(transform) for transform in model._tables.relations.transforms] == [Computed]
+    assert [type(transform) for transform in model._fitted.relations.transforms] == [Computed]
     assert [rule.text for rule in model.rules] == ["net == gross - tax", "net <= gross"]
     assert model.check(model.sample(2_000, seed=1))["broken"].to_list() == [0, 0]
+
+
+def test_the_range_of_texts_that_hold_dates_comes_from_all_rows() -> None:
+    rng = np.random.default_rng(0)
+    n = 20_000
+    days, hours = rng.integers(0, 300, (2, n)), rng.choice([9, 10, 17], n)
+    times = [dt.datetime(2024, 1, 1, int(h)) + dt.timedelta(days=int(d)) for d, h in zip(days[0], hours, strict=True)]
+    dates = [dt.date(2024, 1, 1) + dt.timedelta(days=int(d)) for d in days[1]]
+    # A sample of 1,500 rows misses the first and the last row.
+    times[0], times[-1] = dt.datetime(2021, 6, 1, 9), dt.datetime(2026, 2, 3, 17)
+    dates[0], dates[-1] = dt.date(2021, 6, 1), dt.date(2026, 2, 3)
+    table = pl.DataFrame({"at": [one.strftime("%Y-%m-%d %H:%M") for one in times], "day": pl.Series(dates).cast(str)})
+    model = arf_dask.fit(table, trees=2, max_rounds=0, seed=1)
+    timed, parsed = model._fitted.relations.targets["at"], model._fitted.relations.targets["day"]
+    assert list(timed.outputs) == ["at (week)", "at (weekday)", "at (time of day)"]
+    midnight = 86_400 * 10**6
+    first, last = 18_779, 20_487  # days since 1970
+    assert (timed.target.low, timed.target.high) == (
+        first * midnight + 9 * midnight // 24,
+        last * midnight + 17 * midnight // 24,
+    )
+    assert (parsed.target.low, parsed.target.high) == (first, last)

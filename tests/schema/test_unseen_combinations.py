@@ -1,5 +1,7 @@
 """Open support: what was never seen together, or lies beyond the range seen, is rare and not impossible."""
 
+from datetime import date, timedelta
+
 import numpy as np
 import polars as pl
 import pytest
@@ -46,17 +48,31 @@ def test_combinations_never_seen_never_come_out_otherwise(table: pl.DataFrame) -
     assert set(model.sample(50_000, seed=1).unique().rows()) <= set(table.unique().rows())
 
 
-def test_whole_numbers_reach_as_far_again_where_their_type_allows() -> None:
-    assert learn_axis(pl.Series([10, 20, 23])).open_range(pl.Int64()) == (-14.0, 27.0)
-    assert learn_axis(pl.Series([3, 4, 200], dtype=pl.UInt8)).open_range(pl.UInt8()) == (-3.0, 252.0)
-    assert learn_axis(pl.Series([0.5, 1.5])).open_range(pl.Float64()) == (-np.inf, np.inf)
+def test_only_floats_leave_the_range_seen_where_support_is_open() -> None:
+    assert learn_axis(pl.Series([10, 20, 23])).open_range == (0.0, 13.0)
+    assert learn_axis(pl.Series([3, 4, 200], dtype=pl.UInt8)).open_range == (0.0, 197.0)
+    assert learn_axis(pl.Series([0.5, 1.5])).open_range == (-np.inf, np.inf)
 
 
-def test_a_whole_number_beyond_the_range_seen_is_possible_where_support_is_open() -> None:
-    rng = np.random.default_rng(1)
-    data = pl.DataFrame({"n": rng.integers(1_000, 9_000, 3_000), "x": rng.normal(size=3_000)})
-    beyond = pl.DataFrame({"n": [int(data["n"].to_numpy().max()) + 5], "x": [0.0]})
-    assert np.isfinite(arf_dask.fit(data, trees=3, seed=0, support="open").log_density(beyond)[0])
-    closed = arf_dask.fit(data, trees=3, seed=0)
-    assert np.isneginf(closed.log_density(beyond)[0])
-    assert closed.sample(20_000, seed=1)["n"].max() <= data["n"].max()
+def test_whole_numbers_dates_and_times_keep_their_range_and_floats_stay_finite_where_support_is_open() -> None:
+    rng, n = np.random.default_rng(1), 3_000
+    days = np.clip(rng.exponential(40, n), 0, 360).astype(int)
+    data = pl.DataFrame(
+        {
+            "n": np.clip(rng.exponential(10, n).astype(int) + 1, 1, 100),
+            "small": pl.Series(rng.integers(0, 50, n)).cast(pl.UInt8),
+            "day": [date(9999, 1, 1) + timedelta(days=int(day)) for day in days],
+            "x": rng.normal(size=n),
+            "huge": np.sign(rng.normal(size=n)) * 10 ** rng.uniform(200, 308, n),
+            "low": days,
+            "high": days + rng.poisson(3, n),
+        }
+    )
+    model = arf_dask.fit(data, trees=5, seed=0, support="open", rules=["low <= high"])
+    rows = model.sample(20_000, seed=1)
+    for name in ("n", "small", "day", "low", "high"):
+        assert rows[name].is_between(data[name].min(), data[name].max()).all(), name
+    assert rows["huge"].is_finite().all()
+    assert rows["x"].max() > data["x"].max()
+    beyond = data.head(1).with_columns(n=pl.lit(data["n"].max() + 1))
+    assert np.isneginf(model.log_density(beyond)[0])

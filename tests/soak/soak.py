@@ -87,7 +87,7 @@ class Soak:
         self.model.save(directory / "model")
         self.model.sample_parquet(directory / "calm", DRAWN, **DRAW)
         self.calm = digests(directory / "calm")
-        self.hash = model_hash(self.model._tables)
+        self.hash = model_hash(self.model._fitted)
 
     def turn(self, number: int) -> None:
         """One scenario on a cluster of its own."""
@@ -105,7 +105,7 @@ class Soak:
     def fit(self, processes: Processes, out: Path) -> int:
         with Client(processes.address, set_as_default=False) as client, Killer(processes, self.luck) as killer:
             found = arf_dask.fit(self.data, **FIT, client=client)
-        assert model_hash(found._tables) == self.hash, "another model"
+        assert model_hash(found._fitted) == self.hash, "another model"
         return killer.killed
 
     def sample(self, processes: Processes, out: Path) -> int:

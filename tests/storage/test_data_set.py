@@ -32,6 +32,7 @@ from polars.testing import assert_frame_equal
 import arf_dask
 from arf_dask import Manifest, OptionError, OutputError
 from arf_dask.data import files
+from arf_dask.inference import row_plan
 from arf_dask.inference.forge import BLOCK_ROWS
 from arf_dask.inference.sources import cut_blocks, cut_conditions
 from arf_dask.storage import data_set, parquet, part_writing, stores
@@ -76,6 +77,13 @@ def contents(path: Path) -> dict[str, bytes]:
 # What is written
 
 
+def planned(model: Any, path: Path, n: int, rows_per_file: int, given: Any = None) -> part_writing.WriteContext:
+    """What the tasks of a run share."""
+    plan = row_plan.plan_rows(model._sampler, n, given, "raise", 3)
+    job = data_set.make_job(plan, given, rows_per_file, portable=False)
+    return part_writing.WriteContext(stores.Directory(path), "run", job, plan, {})
+
+
 @pytest.mark.parametrize("rows_per_file", [1, 300, 999, 1_000, 5_000])
 def test_parts_hold_the_rows_of_sample_whatever_their_size(model: Any, tmp_path: Path, rows_per_file: int) -> None:
     n = 1_000 if rows_per_file > 1 else 12
@@ -93,8 +101,8 @@ def test_parts_that_begin_inside_a_block_are_cut_from_it(model: Any, tmp_path: P
 
 def test_small_parts_share_a_task_and_large_ones_have_their_own(model: Any) -> None:
     def stints(n: int, rows_per_file: int) -> list[tuple[int, int]]:
-        job = data_set.make_job(model._tables, n, 0, rows_per_file, None, "raise")
-        return [(part_range.first, part_range.stop) for part_range in part_writing.part_ranges(job, None)]
+        work = planned(model, Path("nowhere"), n, rows_per_file)
+        return [(part_range.first, part_range.stop) for part_range in part_writing.part_ranges(work.job, work.plan)]
 
     assert stints(3_000_000, 1_000_000) == [(0, 1), (1, 2), (2, 3)]
     assert stints(1_000_000, 100_000) == [(0, 3), (3, 6), (6, 9), (9, 10)]
@@ -829,10 +837,9 @@ def test_readers_see_the_old_or_the_new_data_set_during_overwrite(model: Any, tm
 
 def test_two_writers_of_the_same_part_agree(model: Any, tmp_path: Path) -> None:
     out = tmp_path / "out"
-    job = data_set.make_job(model._tables, 800, 3, 400, None, "raise")
-    work = part_writing.WriteContext(stores.Directory(out), "run", job, model._tables, None, None, {})
+    work = planned(model, out, 800, 400)
     work.store.prepare("run")
-    part_range = part_writing.PartRange(0, 2, 0, None)
+    part_range = part_writing.PartRange(0, 2)
     made: list[Any] = []
     writers = [
         threading.Thread(target=lambda: made.append(part_writing.make_parts(work, part_range))) for _ in range(4)
@@ -846,23 +853,19 @@ def test_two_writers_of_the_same_part_agree(model: Any, tmp_path: Path) -> None:
 
 
 def test_a_task_whose_run_is_over_stops(model: Any, tmp_path: Path) -> None:
-    job = data_set.make_job(model._tables, 800, 3, 400, None, "raise")
-    work = part_writing.WriteContext(stores.Directory(tmp_path / "out"), "run", job, model._tables, None, None, {})
+    work = planned(model, tmp_path / "out", 800, 400)
     work.store.prepare("another run")
     with pytest.raises(OutputError):
-        part_writing.make_parts(work, part_writing.PartRange(0, 2, 0, None))
+        part_writing.make_parts(work, part_writing.PartRange(0, 2))
     assert not list((tmp_path / "out").glob("*.parquet"))
 
 
 def test_what_tasks_share_travels_without_what_was_made_of_it(model: Any) -> None:
     import pickle
 
-    job = data_set.make_job(model._tables, 800, 3, 400, {"sex": "f"}, "raise")
-    work = part_writing.WriteContext(
-        stores.Directory(Path("/nowhere")), "run", job, model.without_smoothing()._tables, {"sex": "f"}, None, {}
-    )
+    work = planned(model.without_smoothing(), Path("/nowhere"), 800, 400, {"sex": "f"})
     before = len(pickle.dumps(work))
-    work.source()
+    work.plan.source()
     assert abs(len(pickle.dumps(work)) - before) < 0.2 * before
 
 

@@ -190,7 +190,7 @@ def test_a_loaded_model_draws_the_same_rows_for_every_dtype(tmp_path: Path, null
     assert drawn.schema == frame.schema
     assert drawn.equals(fitted.sample(1_000, seed=3), null_equal=True)
     assert again.log_density(frame).equals(fitted.log_density(frame))
-    assert model_hash(again._tables) == model_hash(fitted._tables)
+    assert model_hash(again._fitted) == model_hash(fitted._fitted)
 
 
 def test_levels_keep_their_exact_value_also_where_numbers_are_taken_as_levels(tmp_path: Path) -> None:
@@ -246,7 +246,7 @@ def same(ours: Any, theirs: Any) -> Any:
 
 
 def test_every_field_of_a_model_survives(model: Any, saved: Any) -> None:
-    assert same(load(saved)._tables, model._tables)
+    assert same(load(saved)._fitted.tables, model._fitted.tables)
     assert load(saved).nodes.equals(model.nodes)
     assert load(saved).leaves.equals(model.leaves)
     assert load(saved).rounds.equals(model.rounds)
@@ -260,13 +260,13 @@ def test_options_of_numpy_and_tuples_are_saved_as_plain_values(tmp_path: Path) -
 
 
 def test_model_hash_is_the_content_and_nothing_else(model: Any, saved: Any, copy: Any) -> None:
-    assert model_hash(saved) == model_hash(model._tables)
+    assert model_hash(saved) == model_hash(model._fitted)
     other = fit(small_frame(), keys=["id"], bundles=[["sku", "price"]], min_leaf=30)
-    assert model_hash(other._tables) != model_hash(model._tables)
+    assert model_hash(other._fitted) != model_hash(model._fitted)
     data = read_model_json(copy)
     data["written_by"]["polars"] = "9.9.9"
     write_facts(copy, data)
-    assert model_hash(copy) == model_hash(model._tables)
+    assert model_hash(copy) == model_hash(model._fitted)
 
 
 @pytest.mark.parametrize(
@@ -310,7 +310,7 @@ def test_an_unknown_dtype_is_refused(described: Any) -> None:
 def test_an_existing_model_is_replaced_and_nothing_else_is_left(model: Any, copy: Any) -> None:
     other = fit(small_frame(), keys=["id"], bundles=False)
     other.save(copy)
-    assert model_hash(copy) == model_hash(other._tables)
+    assert model_hash(copy) == model_hash(other._fitted)
     assert [p.name for p in copy.parent.iterdir()] == ["model"]
     assert sorted(p.name for p in copy.iterdir()) == sorted([*layout.ALL_SCHEMAS, "model.json"])
     model.save(copy)  # one without a dependency tree
@@ -453,7 +453,7 @@ def test_a_large_table_of_counts_takes_about_a_byte_a_row(tmp_path: Path) -> Non
     frame = pl.DataFrame({name: rng.choice(list("abcdefgh"), 20_000) for name in "uvwx"})
     fitted = fit(frame, trees=4, max_rounds=0)
     fitted.save(tmp_path / "m")
-    entries = sum(len(table.entries.state) for table in fitted._tables.variables)
+    entries = sum(len(table.entries.state) for table in fitted._fitted.tables.variables)
     assert sum(p.stat().st_size for p in (tmp_path / "m").iterdir()) < 1.5 * entries + 20_000
 
 
@@ -592,7 +592,7 @@ def test_a_model_of_the_first_version_is_still_read(copy: Any, model: Any) -> No
     data = read_model_json(copy)
     content = {name: value for name, value in data.items() if name != "sha256"}
     (copy / "model.json").write_text(json.dumps({**content, "version": 1}))
-    assert model_hash(copy) == model_hash(model._tables)
+    assert model_hash(copy) == model_hash(model._fitted)
 
 
 def test_options_that_fit_would_refuse_are_refused(copy: Any) -> None:
@@ -604,10 +604,10 @@ def test_options_that_fit_would_refuse_are_refused(copy: Any) -> None:
 
 def test_a_save_killed_between_its_renames_loses_no_model(saved: Any, copy: Any, model: Any) -> None:
     copy.rename(copy.with_name(f".{copy.name}.arf_dask-old"))
-    assert model_hash(load(copy)._tables) == model_hash(model._tables)
+    assert model_hash(load(copy)._fitted) == model_hash(model._fitted)
     model.save(copy)
     assert [path.name for path in copy.parent.iterdir() if path.name.startswith(".")] == []
-    assert model_hash(copy) == model_hash(model._tables)
+    assert model_hash(copy) == model_hash(model._fitted)
 
 
 # model.json.
@@ -877,7 +877,7 @@ def test_tables_that_do_not_hold_together_are_refused(copy: Any, file: Any, chan
 
 
 def test_a_split_that_no_row_can_pass_is_refused(model: Any, copy: Any) -> None:
-    tree = model._tables.trees[0]
+    tree = model._fitted.tables.trees[0]
     again = first_where(copy, "nodes.parquet", (pl.col("feature") == int(tree.feature[0])) & (pl.col("node") > 0))
     inside = again < tree.right[0]  # below the root's left child, codes are at most its threshold
     threshold = int(tree.threshold[0]) + 1 if inside else 0
@@ -910,12 +910,12 @@ def test_a_flat_curve_without_bounds_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_tree_in_memory_with_a_cycle_is_not_saved(model: Any, tmp_path: Path) -> None:
-    tree = model._tables.trees[0]
+    tree = model._fitted.tables.trees[0]
     for name in ("left", "right"):
         children = getattr(tree, name).copy()
         children[0] = 0
-        trees = [tree._replace(**{name: children}), *model._tables.trees[1:]]
-        broken = replace(model._tables, trees=trees)
+        trees = [tree._replace(**{name: children}), *model._fitted.tables.trees[1:]]
+        broken = replace(model._fitted, tables=replace(model._fitted.tables, trees=trees))
         with pytest.raises(ModelFormatError, match=r"was not saved: nodes\.parquet: tree 0: children that are not"):
             save(broken, tmp_path / "m")
     assert not any(tmp_path.iterdir())
@@ -1059,4 +1059,4 @@ def test_any_model_that_can_be_fitted_is_saved_and_loaded(
         return
     path = tmp_path_factory.mktemp("any") / "m"
     fitted.save(path)
-    assert same(load(path)._tables, fitted._tables)
+    assert same(load(path)._fitted.tables, fitted._fitted.tables)

@@ -4,17 +4,18 @@ To add one, write a module with a subclass of `Transform` and add it to `TRANSFO
 """
 
 from arf_dask.rules.transforms.base import Resolved, Transform, in_order
+from arf_dask.rules.transforms.chain import Chain
 from arf_dask.rules.transforms.decimals import Decimals
 from arf_dask.rules.transforms.formula import Computed, Stated
 from arf_dask.rules.transforms.gap import ClockGap, Gap
 from arf_dask.rules.transforms.grid import Indexed
 from arf_dask.rules.transforms.hours import Hourless
-from arf_dask.rules.transforms.texts import Dated
+from arf_dask.rules.transforms.texts import Parsed
 from arf_dask.rules.transforms.times import Timed
 
 __all__ = ["TRANSFORMS", "Resolved", "Transform", "in_order"]
 
 # The kinds of transforms by their names in model files.
 TRANSFORMS: dict[str, type[Transform]] = {
-    one.kind: one for one in (Computed, Stated, Gap, ClockGap, Indexed, Decimals, Dated, Hourless, Timed)
+    one.kind: one for one in (Computed, Stated, Gap, ClockGap, Indexed, Decimals, Parsed, Hourless, Timed, Chain)
 }

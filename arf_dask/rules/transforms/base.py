@@ -1,8 +1,9 @@
 """The interface of all transforms: a column of the user's table, and the modelled columns in its place.
 
 A transform knows everything about itself: how values are modelled (`forward`) and rebuilt (`inverse`), which rows it
-cannot mean (`faults`, `off_grid`, `contradicts`), what known values tell about others (`deduce`, `repair`), and how it
-is written into a model file (`details`, `parse`). No other module asks which transform it is.
+cannot mean (`faults`, `off_grid`, `contradicts`), what a condition on the column means for the modelled columns
+(`translate`, `implies`), what known values tell about others (`deduce`, `repair`), and how it is written into a model
+file (`details`, `parse`). No other module asks which transform it is.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import numpy as np
 import polars as pl
 
 from arf_dask.data.stored_fields import require
+from arf_dask.data.value_sets import Box, Region, ValueSet
 from arf_dask.rules.expressions import Node, columns_of
 from arf_dask.rules.targets import Target
 from arf_dask.typing import Flags
@@ -43,9 +45,26 @@ class Transform(ABC):
     target: Target
     kind: ClassVar[str]  # its name in model files
     detail_types: ClassVar[Mapping[str, Any]]  # the fields that it has in model files, with their types
-    one_to_one: ClassVar[bool] = False  # whether the modelled columns determine the value without other columns
-    keeps_values: ClassVar[bool] = True  # False if values change after drawing, which would tear bundles apart
-    is_distance: ClassVar[bool] = False  # whether a distance from another column is modelled
+
+    @property
+    def one_to_one(self) -> bool:
+        """Whether the modelled columns determine the value without other columns."""
+        return False
+
+    @property
+    def keeps_values(self) -> bool:
+        """Whether values stay as they are drawn; changes would tear columns apart that are drawn together."""
+        return True
+
+    @property
+    def is_distance(self) -> bool:
+        """Whether a distance from another column is modelled."""
+        return False
+
+    @property
+    def is_ordered(self) -> bool:
+        """Whether values have the lexicographic order of their modelled columns."""
+        return False
 
     @property
     def expression(self) -> Node | None:
@@ -75,6 +94,20 @@ class Transform(ABC):
     def inverse(self, frame: pl.DataFrame, outputs: Mapping[str, pl.Series]) -> pl.Series:
         """Rebuild the column from the modelled columns, and from its inputs in `frame`."""
 
+    @abstractmethod
+    def translate(self, wanted: ValueSet, known: Box, relations: Relations) -> Region:
+        """Return the region of the modelled columns in which the column lies in a set.
+
+        Args:
+            wanted: the set, within the values that can occur.
+            known: the sets of other columns of the user's table, in which the row is known to lie.
+            relations: the transforms of the other columns.
+        """
+
+    def implies(self, wanted: ValueSet, relations: Relations) -> Box:
+        """Return sets of other columns of the user's table that contain every row whose column lies in `wanted`."""
+        return {}
+
     def faults(self, frame: pl.DataFrame) -> pl.Series:
         """Flag rebuilt rows outside the observed range, and nulls in columns without nulls."""
         values = frame.get_column(self.target.name).alias("")
@@ -92,9 +125,17 @@ class Transform(ABC):
         """Return the levels of the column, given those of the modelled column."""
         return modelled[:0]
 
+    def measured(self, series: pl.Series) -> pl.Series:
+        """Return the values whose range over all rows is that of the target."""
+        return series
+
     def with_target(self, target: Target) -> Self:
         """Return the transform of a column whose range was counted over all rows."""
         return replace(self, target=target)  # type: ignore[type-var]
+
+    def in_zone(self, zone: str) -> Self:
+        """Return the transform that reads timestamps on the clocks of a time zone; others do not change."""
+        return self
 
     def forward_known(self, frame: pl.DataFrame) -> tuple[dict[str, pl.Series], pl.Series]:
         """Convert rows in which null means unknown; also return the rows whose modelled columns are known."""
@@ -153,6 +194,17 @@ class Transform(ABC):
         """Return the transform that a model file describes, or raise a ModelFormatError."""
 
 
+class Link(Transform):
+    """A one-to-one transform with a single modelled column of the same name, which another transform can follow."""
+
+    one_to_one = True
+
+    @property
+    @abstractmethod
+    def modelled_target(self) -> Target:
+        """The modelled column, with its range, as the target of another transform."""
+
+
 def in_order(transforms: Sequence[Transform]) -> list[Transform] | None:
     """Sort transforms topologically, so that each follows its inputs; None if they contain a cycle."""
     by_name = {transform.target.name: transform for transform in transforms}
@@ -178,6 +230,13 @@ def is_finite(value: Any) -> bool:
 def require_details(is_valid: bool, where: str, what: str) -> None:
     """Raise a ModelFormatError unless the details of a transform are valid."""
     require(is_valid, MODEL_JSON, f"{where}: {what}")
+
+
+def needed_node(node: Node | None, where: str) -> Node:
+    """Return the expression of a transform that cannot be without one, or raise a ModelFormatError."""
+    require_details(node is not None, where, "no expression")
+    assert node is not None
+    return node
 
 
 def nulls_where(is_lost: pl.Series, series: pl.Series) -> pl.Series:

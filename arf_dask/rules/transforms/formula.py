@@ -6,17 +6,21 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
 
+import numpy as np
 import polars as pl
 
+from arf_dask.data.value_sets import EVERYTHING, NOTHING, Box, Region, Span, ValueSet, merged
 from arf_dask.rules.evaluation import evaluate
 from arf_dask.rules.expressions import Call, Comparison, Name, Node, write
 from arf_dask.rules.solving import adjust, solve
 from arf_dask.rules.targets import Target
-from arf_dask.rules.transforms.base import Resolved, Transform, is_finite, nulls_where, require_details
+from arf_dask.rules.transforms.base import Resolved, Transform, is_finite, needed_node, nulls_where, require_details
 from arf_dask.typing import Flags
 
 if TYPE_CHECKING:
     from arf_dask.rules.relations import Relations
+
+WIDER = 1e-9  # tolerance by which bounds on solved inputs are widened
 
 
 @dataclass(frozen=True)
@@ -42,6 +46,29 @@ class Computed(Transform):
 
     def inverse(self, frame: pl.DataFrame, outputs: Mapping[str, pl.Series]) -> pl.Series:
         return self.target.values(self.target.formula_units(evaluate(self.formula, frame)))
+
+    def translate(self, wanted: ValueSet, known: Box, relations: Relations) -> Region:
+        if not all(name in known and known[name].is_single for name in self.inputs):
+            return Region(({},), exact=False)
+        row = pl.DataFrame({name: known[name].single() for name in self.inputs})
+        return EVERYTHING if wanted.contains(self.inverse(row, {}))[0] else NOTHING
+
+    def implies(self, wanted: ValueSet, relations: Relations) -> Box:
+        """Solve a formula with a single input for it."""
+        if wanted.null or wanted.nan or len(self.inputs) != 1:
+            return {}
+        (column,) = self.inputs
+        if self.target.is_text:
+            return (
+                {column: ValueSet(relations.dtypes[column], spans=wanted.spans)}
+                if isinstance(self.formula, Name)
+                else {}
+            )
+        solution = solve(self._equation, column, is_text=self.target.is_text)
+        if solution is None or not relations.dtypes[column].is_numeric() or not self.target.dtype.is_numeric():
+            return {}
+        solved_spans = _solved_spans(solution, self.target, wanted)
+        return {} if solved_spans is None else {column: relations.target_of(column).set_of_numbers(solved_spans)}
 
     def faults(self, frame: pl.DataFrame) -> pl.Series:
         """Flag rows where the formula gives a value outside the dtype or the observed range, or an unexpected null."""
@@ -70,7 +97,7 @@ class Computed(Transform):
         name = self.target.name
         frame = frame.with_columns(filled_nulls(frame.get_column(name), self.inverse(frame, {})))
         for column in self.inputs:
-            solution = solve(self._equation, column)
+            solution = solve(self._equation, column, is_text=self.target.is_text)
             if solution is None or column in relations.targets:
                 continue
             solved_values = _solved(solution, column, frame, relations)
@@ -89,7 +116,7 @@ class Computed(Transform):
             return rows
         is_wrong = pl.Series(self.contradicts(rows)) & known.get_column(self.target.name).is_not_null()
         for column in self.inputs:
-            solution = solve(self._equation, column) or adjust(self._equation, column)
+            solution = solve(self._equation, column, is_text=self.target.is_text) or adjust(self._equation, column)
             if solution is None or not is_wrong.any():
                 continue
             is_unknown = known.get_column(column).is_null() if column in known.columns else is_wrong
@@ -107,8 +134,7 @@ class Computed(Transform):
     def parse(
         cls, target: Target, node: Node | None, details: dict[str, Any], dtypes: Mapping[str, pl.DataType], where: str
     ) -> Self:
-        assert node is not None
-        return cls(target, node)
+        return cls(target, needed_node(node, where))
 
 
 @dataclass(frozen=True)
@@ -151,6 +177,13 @@ class Stated(Transform):
         own_units = _clock_units(own_units) if self._is_clock else own_units
         return self.target.values(formula_units.zip_with(self.follows(modelled), own_units))
 
+    def translate(self, wanted: ValueSet, known: Box, relations: Relations) -> Region:
+        """Return the rows with such a value, and those that follow the formula, of which only some have one."""
+        units = self.target.in_units(wanted)
+        spans = [_whole_hours(span) for span in units.spans] if self._is_clock else list(units.spans)
+        modelled = ValueSet(units.dtype, wanted.null, wanted.nan, merged([*spans, Span(self.sentinel, self.sentinel)]))
+        return Region(({self.target.name: modelled},), exact=False)
+
     @property
     def _is_clock(self) -> bool:
         return isinstance(self.formula, Call) and self.formula.function in ("clock", "clock24")
@@ -188,8 +221,7 @@ class Stated(Transform):
     ) -> Self:
         is_valid = isinstance(details["sentinel"], str) == target.is_text and is_finite(details["sentinel"])
         require_details(is_valid, where, "a state that its type does not have")
-        assert node is not None
-        return cls(target, node, details["sentinel"])
+        return cls(target, needed_node(node, where), details["sentinel"])
 
 
 def text_sentinel(formula: Node, taken: pl.Series) -> str:
@@ -208,6 +240,28 @@ def filled_nulls(series: pl.Series, other: pl.Series) -> pl.Series:
 def _solved(solution: Node, column: str, frame: pl.DataFrame, relations: Relations) -> pl.Series:
     column_target = relations.target_of(column)
     return column_target.values(column_target.formula_units(evaluate(solution, frame)))
+
+
+def _solved_spans(solution: Node, target: Target, wanted: ValueSet) -> list[tuple[float, float]] | None:
+    """Return the spans of an input in which a formula takes the wanted values; None if it is not a straight line."""
+    scale = 10.0**-target.dtype.scale if isinstance(target.dtype, pl.Decimal) else 1.0
+    half_unit = 0.5 * scale * (float(target.unit) if target.is_float else 1.0)
+    ends = np.array(wanted.spans, dtype=np.float64).reshape(-1, 2) * scale + [-half_unit, half_unit]
+    finite_ends = np.where(np.isfinite(ends), ends, 0.0).ravel()
+    solved = evaluate(solution, pl.DataFrame({target.name: np.concatenate([[0.0, 1.0, 2.0], finite_ends])}))
+    values = solved.cast(pl.Float64).fill_null(np.nan).to_numpy()
+    slope = values[1] - values[0]
+    if not np.isfinite(values).all() or not slope or not np.isclose(values[2] - values[1], slope, rtol=1e-9, atol=0):
+        return None
+    places = np.where(np.isfinite(ends), values[3:].reshape(-1, 2), np.sign(slope) * ends)
+    lows, highs = places.min(axis=1), places.max(axis=1)
+    return list(zip(lows - WIDER * (1 + np.abs(lows)), highs + WIDER * (1 + np.abs(highs)), strict=True))
+
+
+def _whole_hours(span: Span) -> Span:
+    """Return the span with all numbers of its hours: some of them are moved within their hour."""
+    low = span.low if abs(span.low) == np.inf else span.low // 100 * 100
+    return Span(low, span.high if abs(span.high) == np.inf else span.high // 100 * 100 + 99)
 
 
 def _clock_units(units: pl.Series) -> pl.Series:

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 import polars as pl
 
+from arf_dask.data.axes import FLOATS
+from arf_dask.data.value_sets import NOTHING, Box, Region, Span, ValueSet, merged
 from arf_dask.rules.evaluation import evaluate, kind_of
 from arf_dask.rules.expressions import Call, Name, Node
 from arf_dask.rules.targets import Target
@@ -18,6 +20,7 @@ from arf_dask.rules.transforms.base import (
     Resolved,
     Transform,
     is_finite,
+    needed_node,
     nulls_where,
     require_details,
 )
@@ -28,6 +31,7 @@ if TYPE_CHECKING:
     from arf_dask.rules.relations import Relations
 
 DAY = 1_440  # minutes
+SIGNIFICANT_DIGITS: dict[pl.DataType, int] = {pl.Float32(): 7, pl.Float16(): 4}
 LAST_CLOCK = 2_400  # midnight at the end of a day
 
 
@@ -99,6 +103,17 @@ class ClockGap(Distance):
         first_minute = int(self.target.high == LAST_CLOCK)
         return self._clock().value((minutes - first_minute) % DAY + first_minute)
 
+    def translate(self, wanted: ValueSet, known: Box, relations: Relations) -> Region:
+        minutes, name = self._clock().indices(wanted), self.target.name
+        if not minutes:
+            return NOTHING
+        base = known.get(self.base)
+        if base is None or not base.is_single or not base.points:
+            return Region(({name: ValueSet(minutes.dtype, wanted.null, spans=(Span(0, DAY - 1),))},), exact=False)
+        base_minutes = int(self.base_units(pl.DataFrame({self.base: base.single()}))[0])
+        spans = [part for span in minutes.spans for part in _around_the_clock(span, base_minutes)]
+        return Region(({name: ValueSet(minutes.dtype, wanted.null, spans=merged(spans))},))
+
     def off_grid(self, series: pl.Series) -> pl.Series:
         """Flag values that are not clock numbers."""
         return self._clock().off_grid(series)
@@ -168,6 +183,41 @@ class Gap(Distance):
         units = self._on_grid(self.target.rounded(base + gap * self.sign))
         return self.target.values(self._held(units, base))
 
+    def translate(self, wanted: ValueSet, known: Box, relations: Relations) -> Region:
+        units, name = self.target.in_units(wanted), self.target.name
+        is_comparable = isinstance(self.base, Name) and self._shares_units(relations.dtypes[self.base.column])
+        base = known.get(self.base.column) if is_comparable and isinstance(self.base, Name) else None
+        least = -np.inf if self.least is None else self.least
+        if base is None or base.null or base.nan or not base.spans:
+            gaps = ValueSet(units.dtype, wanted.null, spans=(Span(least, np.inf),) if wanted.spans else ())
+            return Region(({name: gaps},), exact=not wanted.spans)
+        lowest, highest = base.spans[0].low, base.spans[-1].high
+        ends = [(span.low - highest, span.high - lowest) for span in units.spans]
+        ends = ends if self.sign > 0 else [(-high, -low) for low, high in ends]
+        spans = merged(Span(max(low, least), high) for low, high in ends if high >= least)
+        gaps = ValueSet(units.dtype, wanted.null, spans=spans)
+        return Region(({name: gaps},) if gaps else (), exact=base.is_single and not self.target.is_float)
+
+    def implies(self, wanted: ValueSet, relations: Relations) -> Box:
+        """Bound the base of an order by the column."""
+        if self.least is None or wanted.null or wanted.nan or not wanted.spans or not isinstance(self.base, Name):
+            return {}
+        dtype = relations.dtypes[self.base.column]
+        if not self._shares_units(dtype):
+            return {}
+        units, slack = self.target.in_units(wanted), float(self.target.unit) if self.target.is_float else 0
+        bound = (
+            Span(-np.inf, units.spans[-1].high - self.least + slack)
+            if self.sign > 0
+            else Span(units.spans[0].low + self.least - slack, np.inf)
+        )
+        return {self.base.column: ValueSet(dtype, spans=(bound,))}
+
+    def _shares_units(self, dtype: pl.DataType) -> bool:
+        """Return whether the units of the column and of a column of this dtype are the same."""
+        is_integer = dtype.is_integer() and self.target.dtype.is_integer()
+        return dtype == self.target.dtype or is_integer or (dtype in FLOATS and self.target.is_float)
+
     def gap(self, units: pl.Series, frame: pl.DataFrame) -> pl.Series:
         return self.rounded((units - self.base_units(frame)) * self.sign)
 
@@ -175,8 +225,13 @@ class Gap(Distance):
         """Return the base in units of the target; the lowest (or highest) observed value where it is null."""
         value = evaluate(self.base, frame)
         # For floats, the base keeps its decimals: only the sum is rounded.
-        units = value.cast(pl.Float64) if self.target.is_float else self.target.formula_units(value)
+        units = self._as_written(value) if self.target.is_float else self.target.formula_units(value)
         return units.fill_null(self.target.low if self.sign > 0 else self.target.high)
+
+    def _as_written(self, values: pl.Series) -> pl.Series:
+        """Return numbers as 64-bit floats; those of short floats with the digits that they are written with."""
+        digits = SIGNIFICANT_DIGITS.get(self.target.dtype)
+        return values.cast(pl.Float64) if digits is None else values.cast(pl.Float64).round_sig_figs(digits)
 
     def rounded(self, gap: pl.Series) -> pl.Series:
         """Round gaps to remove the floating-point noise of differences."""
@@ -196,11 +251,9 @@ class Gap(Distance):
         return units if self.step is None else self.target.rounded((units / self.step).round() * self.step)
 
     def _held(self, units: pl.Series, base: pl.Series) -> pl.Series:
-        """Clip sums to the observed range, and keep them on the correct side of the base."""
+        """Keep sums on the correct side of the base."""
         if self.least is None:
             return units
-        low, high = self.target.low, self.target.high
-        units = units.clip(low, high)
         if self.target.is_float and self.target.decimals is not None:
             units_per_one = 10.0**self.target.decimals
             # Where rounding crossed the base, use the nearest value on the correct side with the column's decimals.
@@ -219,9 +272,11 @@ class Gap(Distance):
 
     def _below(self, frame: pl.DataFrame) -> Flags:
         """Flag rows that violate the minimum gap to the base."""
-        gap_units = (self.target.units(frame.get_column(self.target.name)) - self.base_units(frame)) * self.sign
+        units = self.target.units(frame.get_column(self.target.name))
+        gap_units = (units - self.base_units(frame)) * self.sign
         base_known = evaluate(self.base, frame).is_not_null()
-        return np.asarray(((gap_units < (self.least or 0) - 1e-9) & base_known).fill_null(False).to_numpy())
+        tolerance = 1e-9 + self.target.precision * units.abs()
+        return np.asarray(((gap_units < (self.least or 0) - tolerance) & base_known).fill_null(False).to_numpy())
 
     def repair(
         self, rows: pl.DataFrame, known: pl.DataFrame, relations: Relations, *, move_bases: bool = False
@@ -263,5 +318,12 @@ class Gap(Distance):
         is_valid = is_valid and (decimals is None or 0 <= decimals <= MOST_DECIMALS)
         is_valid = is_valid and (step is None or (is_finite(step) and target.is_float and step > 0))
         require_details(is_valid, where, "a gap out of bounds")
-        assert node is not None
-        return cls(target, node, details["sign"], details["least"], tuple(levels), decimals, step)
+        return cls(target, needed_node(node, where), details["sign"], details["least"], tuple(levels), decimals, step)
+
+
+def _around_the_clock(span: Span, base: int) -> list[Span]:
+    """Return the minutes from a base to the minutes of a span, across midnight."""
+    if span.high - span.low >= DAY - 1:
+        return [Span(0, DAY - 1)]
+    first, last = (span.low - base) % DAY, (span.high - base) % DAY
+    return [Span(first, last)] if first <= last else [Span(0, last), Span(first, DAY - 1)]

@@ -1,17 +1,28 @@
-"""Columns on a calendar, clock or decimal grid, modelled by the index of their grid point."""
+"""Columns on a calendar, clock or decimal grid, modelled by the index of their grid point.
+
+First days of months, quarters and years, business days, clock numbers such as 1745, and floats that are multiples of
+a step have unevenly spaced values, or gaps that never contain a value. Modelling the index of the grid point
+guarantees that synthetic values lie on the grid.
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import polars as pl
 
+from arf_dask.data.value_sets import Box, Region, Span, ValueSet, column_values, merged, physical_values
+from arf_dask.rules.evaluation import kind_of_dtype
 from arf_dask.rules.expressions import Node
 from arf_dask.rules.targets import Target
-from arf_dask.rules.transforms.base import Transform, is_finite, require_details
+from arf_dask.rules.transforms.base import Link, is_finite, require_details
+
+if TYPE_CHECKING:
+    from arf_dask.rules.relations import Relations
 
 CALENDAR = ("month_start", "quarter_start", "year_start", "business_day")
 GRIDS = (*CALENDAR, "clock", "multiple")
@@ -24,15 +35,18 @@ WORDS = {
 }
 FIRST_MONDAY = 4  # days after 1970-01-01
 MOST_DIGITS = 9
+# Evidence that a search needs: the minimum number of distinct values on a grid.
+LEAST_POINTS = {"year_start": 4, "quarter_start": 4, "month_start": 4, "business_day": 60, "multiple": 8}
+COARSE = 5  # minimum step of multiples, in units of the last decimal
+LEAST_CLOCKS = 30  # minimum number of rows of a clock column
 
 
 @dataclass(frozen=True)
-class Indexed(Transform):
+class Indexed(Link):
     """A column that is modelled by the index of its grid point."""
 
     kind = "grid"
     detail_types = {"grid": str, "step": float}  # noqa: RUF012
-    one_to_one = True
 
     target: Target
     grid: str
@@ -41,6 +55,14 @@ class Indexed(Transform):
     @property
     def outputs(self) -> dict[str, pl.DataType]:
         return {self.target.name: pl.Int64()}
+
+    @property
+    def modelled_target(self) -> Target:
+        name, nullable = self.target.name, self.target.nullable
+        if self.target.low is None or self.target.high is None:
+            return Target(name, pl.Int64(), 0, nullable=nullable)
+        low, high = self.index(self.target.values(pl.Series([self.target.low, self.target.high])))
+        return Target(name, pl.Int64(), 0, low, high, nullable)
 
     def forward(self, frame: pl.DataFrame) -> dict[str, pl.Series]:
         return {self.target.name: self.index(frame.get_column(self.target.name)).alias(self.target.name)}
@@ -86,6 +108,30 @@ class Indexed(Transform):
             grid_points = date_parts.select(pl.date(pl.col("year"), pl.col("month"), 1)).to_series()
         return grid_points.cast(self.target.dtype, strict=False).alias(self.target.name)
 
+    def translate(self, wanted: ValueSet, known: Box, relations: Relations) -> Region:
+        indices = self.indices(wanted)
+        return Region(({self.target.name: indices},) if indices else ())
+
+    def indices(self, wanted: ValueSet) -> ValueSet:
+        """Return the indices of the grid points that belong to a set."""
+        reachable = wanted & self.target.observed(n_widths=2)
+        firsts = self._nearest([span.low for span in reachable.spans], side=1)
+        lasts = self._nearest([span.high for span in reachable.spans], side=-1)
+        spans = [Span(first, last) for first, last in zip(firsts, lasts, strict=True) if first <= last]
+        return ValueSet(pl.Int64(), null=wanted.null, spans=merged(spans))
+
+    def _nearest(self, ends: list[Any], side: int) -> list[Any]:
+        """Return the index of the first grid point at or above each end (side 1), or at or below it (side -1)."""
+        is_finite_end = [abs(end) != np.inf for end in ends]
+        finite_ends = column_values(
+            [end for end, kept in zip(ends, is_finite_end, strict=True) if kept], self.target.dtype
+        )
+        index = self.index(finite_ends)
+        points, physical_ends = physical_values(self.value(index)), physical_values(finite_ends)
+        is_beyond = points < physical_ends if side > 0 else points > physical_ends
+        nearest = iter((index + side * is_beyond.cast(pl.Int64)).to_list())
+        return [next(nearest) if kept else end for end, kept in zip(ends, is_finite_end, strict=True)]
+
     def text(self) -> str:
         """Describe the grid."""
         name = self.target.name
@@ -105,3 +151,45 @@ class Indexed(Transform):
         )
         require_details(is_valid, where, "a grid that its type does not have")
         return cls(target, details["grid"], details["step"])
+
+
+def find_calendar_grid(series: pl.Series, target: Target) -> Indexed | None:
+    """Return the coarsest calendar grid that contains all dates of a sample."""
+    known_values = series.alias("").drop_nulls()
+    if getattr(known_values.dtype, "time_zone", None) is not None:
+        return None
+    candidates = (Indexed(target, grid) for grid in ("year_start", "quarter_start", "month_start", "business_day"))
+    n_points = known_values.n_unique()
+    fitting = (one for one in candidates if n_points >= LEAST_POINTS[one.grid] and not one.off_grid(known_values).any())
+    return next(fitting, None)
+
+
+def find_multiples(series: pl.Series, target: Target) -> Indexed | None:
+    """Return the step of which all floats of a sample are multiples, if it is coarser than their last decimal."""
+    values = series.cast(pl.Float64).drop_nulls().drop_nans().to_numpy()
+    if target.decimals is None or target.decimals > 6 or not len(values) or np.abs(values).max() >= 2**40:
+        return None
+    scaled_values = np.unique(np.rint(values * 10**target.decimals).astype(np.int64))
+    step = int(np.gcd.reduce(scaled_values))
+    # Steps of 0.1 or 0.01 are the number of decimals; those of 10 or 100, in whole numbers, are not.
+    is_coarse = step >= 2 if target.decimals == 0 else step >= COARSE and not math.log10(step).is_integer()
+    if not is_coarse or len(scaled_values) < LEAST_POINTS["multiple"]:
+        return None
+    return Indexed(target, "multiple", step / 10**target.decimals)
+
+
+def clock_columns(frame: pl.DataFrame) -> list[str]:
+    """Return the columns of clock numbers: integers up to 2400 with minutes below 60 and varying hours."""
+    clock_names = []
+    for series in frame:
+        name, series = series.name, series.alias("")
+        if kind_of_dtype(series.dtype) not in ("integer", "number") or series.dtype == pl.Boolean:
+            continue
+        values = series.cast(pl.Float64).drop_nulls().drop_nans()
+        if len(values) < LEAST_CLOCKS or not (values == values.round(0)).all():
+            continue
+        hundreds = values // 100
+        is_valid = values.min() >= 0 and 1_000 <= values.max() <= 2_400 and (values % 100 < 60).all()  # type: ignore[operator]
+        if is_valid and hundreds.n_unique() >= 4 and values.n_unique() > 24 and (values % 100).n_unique() > 4:
+            clock_names.append(name)
+    return clock_names

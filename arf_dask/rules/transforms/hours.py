@@ -11,17 +11,33 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
 
+import numpy as np
 import polars as pl
 
-from arf_dask.data.dates import FORMS, clock_in_zone, has_clock, is_zone, read_dates, write_dates
+from arf_dask.data.dates import is_zone
+from arf_dask.data.value_sets import (
+    EVERYTHING,
+    EVERYWHERE,
+    Box,
+    Region,
+    Span,
+    ValueSet,
+    column_values,
+    merged,
+    physical_values,
+)
 from arf_dask.rules.evaluation import kind_of
-from arf_dask.rules.expressions import Name, Node
+from arf_dask.rules.expressions import Call, Constant, Name, Node
 from arf_dask.rules.targets import Target
 from arf_dask.rules.transforms.base import Resolved, Transform, require_details
 from arf_dask.rules.transforms.formula import filled_nulls
+from arf_dask.rules.transforms.times import Clock, between
 
 if TYPE_CHECKING:
     from arf_dask.rules.relations import Relations
+
+HOUR = 3_600_000_000  # microseconds
+DAY = 24 * HOUR
 
 
 @dataclass(frozen=True)
@@ -29,12 +45,11 @@ class Hourless(Transform):
     """A timestamp that is modelled without its hour, which another column contains."""
 
     kind = "hours"
-    detail_types = {"form": str, "zone": str}  # noqa: RUF012
+    detail_types = {"zone": str}  # noqa: RUF012
 
     target: Target
     hour: str  # the column that contains the hour
-    zone: str = ""  # time zone of the hour; empty for the time as written
-    form: str = ""  # format of timestamps that are stored as text
+    zone: str = ""  # time zone of the hour; empty for the clock of the column
 
     @property
     def inputs(self) -> tuple[str, ...]:
@@ -52,23 +67,58 @@ class Hourless(Transform):
         return {self.target.name: self.without_hour(frame.get_column(self.target.name)).alias(self.target.name)}
 
     def inverse(self, frame: pl.DataFrame, outputs: Mapping[str, pl.Series]) -> pl.Series:
-        modelled = outputs[self.target.name]
         hours = frame.get_column(self.hour).alias("").cast(pl.Int64, strict=False)
-        local_time = modelled.alias("") + _durations(hours)
-        return self._values(local_time).alias(self.target.name)
+        local_time = outputs[self.target.name].alias("") + _durations(hours)
+        return self._clock.values(self._clock.first_instants(local_time)).alias(self.target.name)
+
+    def translate(self, wanted: ValueSet, known: Box, relations: Relations) -> Region:
+        """Return boxes of the time without its hour, and the hour: of the first day, the last day and those between."""
+        reachable = wanted & self.target.observed(n_widths=2)
+        (lows, low_exact), (highs, high_exact) = (self._shown_ends(reachable, side) for side in (0, 1))
+        spans_by_hours: dict[Span, list[Span]] = {}
+        for low, high in zip(lows, highs, strict=True):
+            for days, hours, rest in between(low, high):
+                last_rest = min(rest.high, HOUR - 1)
+                spans_by_hours.setdefault(hours, []).append(
+                    Span(days.low * DAY + max(rest.low, 0), days.high * DAY + last_rest)
+                )
+        region = Region((), exact=low_exact and high_exact)
+        for hours, spans in spans_by_hours.items():
+            times: Box = {self.target.name: ValueSet(pl.Datetime("us"), spans=merged(spans))}
+            part = Region((times,)) & self._hour_region(hours, relations)
+            region = Region((*region.boxes, *part.boxes), region.exact and part.exact)
+        return region
+
+    def _shown_ends(self, wanted: ValueSet, side: int) -> tuple[list[list[Any]], bool]:
+        """Return day, hour and rest of the hour of the ends of spans, and whether the clock shows no end twice.
+
+        The parts of an end that is shown twice are those of the other side of its day.
+        """
+        ends = [span[side] for span in wanted.spans]
+        is_infinite = [abs(end) == np.inf for end in ends]
+        values = column_values([0 if lost else e for e, lost in zip(ends, is_infinite, strict=True)], self.target.dtype)
+        shown = self.local_time(values)
+        returned = self._clock.values(self._clock.first_instants(shown))
+        is_exact = returned.to_physical().eq_missing(values.to_physical()).to_list()
+        parts = []
+        for end, lost, once, time in zip(ends, is_infinite, is_exact, physical_values(shown).to_list(), strict=True):
+            day, hour, rest = time // DAY, time % DAY // HOUR, time % HOUR
+            if not once:
+                hour, rest = (0, 0) if side == 0 else (23, HOUR - 1)
+            parts.append([end] * 3 if lost else [day, hour, rest])
+        return parts, all(once or lost for once, lost in zip(is_exact, is_infinite, strict=True))
+
+    def _hour_region(self, hours: Span, relations: Relations) -> Region:
+        """Return the region in which the hour lies in a span."""
+        if hours == EVERYWHERE:
+            return EVERYTHING
+        span = (max(hours.low, 0), min(hours.high, 23))
+        return relations.translate({self.hour: relations.target_of(self.hour).set_of_numbers([span])}, observed=False)
 
     def faults(self, frame: pl.DataFrame) -> pl.Series:
         """Flag rows outside the observed range, and local times that clocks skip."""
         values = frame.get_column(self.target.name).alias("")
         return values.is_null() | ~self.target.in_range(self.target.units(values))
-
-    def off_grid(self, series: pl.Series) -> pl.Series:
-        """Flag texts that are not timestamps of the format; nulls are not flagged."""
-        values = series.alias("")
-        if not self.form:
-            return values.is_null() & values.is_not_null()
-        texts = values.cast(pl.String)
-        return (write_dates(read_dates(texts, self.form), self.form) != texts).fill_null(True) & texts.is_not_null()
 
     def resolve(self, known: pl.DataFrame, deduced: pl.DataFrame, *, null_is_value: bool) -> Resolved:
         resolved = super().resolve(known, deduced, null_is_value=null_is_value)
@@ -84,22 +134,18 @@ class Hourless(Transform):
         return frame.with_columns(filled_nulls(frame.get_column(self.hour), hours))
 
     def details(self) -> dict[str, Any]:
-        return {"form": self.form, "zone": self.zone}
+        return {"zone": self.zone}
 
     @classmethod
     def parse(
         cls, target: Target, node: Node | None, details: dict[str, Any], dtypes: Mapping[str, pl.DataType], where: str
     ) -> Self:
         is_valid = node is not None and isinstance(node, Name) and kind_of(node, dtypes, where) in ("integer", "number")
-        is_valid = is_valid and (
-            details["form"] in FORMS and has_clock(details["form"])
-            if target.is_text
-            else isinstance(target.dtype, pl.Datetime) and not details["form"]
-        )
+        is_valid = is_valid and isinstance(target.dtype, pl.Datetime)
         is_valid = is_valid and (not details["zone"] or is_zone(details["zone"]))
         require_details(is_valid, where, "no timestamp with an hour")
         assert isinstance(node, Name)
-        return cls(target, node.column, details["zone"], details["form"])
+        return cls(target, node.column, details["zone"])
 
     def hours(self, series: pl.Series) -> pl.Series:
         """Return the hours of timestamps, in the time zone of the hour column."""
@@ -112,21 +158,32 @@ class Hourless(Transform):
 
     def local_time(self, series: pl.Series) -> pl.Series:
         """Return timestamps in the time zone of the hour column, as datetimes without a time zone."""
-        timestamps = read_dates(series, self.form) if self.form else series.alias("")
-        own_zone = getattr(timestamps.dtype, "time_zone", None)
-        timestamps = timestamps.cast(pl.Datetime("us", own_zone))
-        return clock_in_zone(timestamps, self.zone) if self.zone else timestamps.dt.replace_time_zone(None)
+        return self._clock.shown(self._clock.instants(series)).cast(pl.Datetime("us"))
 
-    def _values(self, local_time: pl.Series) -> pl.Series:
-        """Convert local times to values of the column; null for times that clocks skip."""
-        own_zone = getattr(self.target.dtype, "time_zone", None)
-        zone = self.zone or own_zone
-        if zone:
-            local_time = local_time.dt.replace_time_zone(zone, ambiguous="earliest", non_existent="null")
-            local_time = local_time.dt.convert_time_zone(own_zone or "UTC")
-            local_time = local_time if own_zone else local_time.dt.replace_time_zone(None)
-        return (write_dates(local_time, self.form) if self.form else local_time).cast(self.target.dtype, strict=False)
+    @property
+    def _clock(self) -> Clock:
+        return Clock(self.target.dtype, self.zone)
+
+
+def hour_source(formula: Node) -> tuple[str, str] | None:
+    """Return the timestamp column and the time zone of a formula for an hour; None for other formulas.
+
+    >>> from arf_dask.rules.grammar import parse_expression
+    >>> hour_source(parse_expression('hour(in_zone(datetime(at), "Europe/Berlin"))'))
+    ('at', 'Europe/Berlin')
+    """
+    match formula:
+        case Call("hour", (Call("in_zone", (inner, Constant(str() as zone))),)):
+            pass
+        case Call("hour", (inner,)):
+            zone = ""
+        case _:
+            return None
+    match inner:
+        case Name(column) | Call("datetime", (Name(column),)):
+            return column, zone
+    return None
 
 
 def _durations(hours: pl.Series) -> pl.Series:
-    return (hours * 3_600_000_000).cast(pl.Duration("us"))
+    return (hours * HOUR).cast(pl.Duration("us"))

@@ -3,78 +3,97 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, Self
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Self
 
-import numpy as np
 import polars as pl
 
-from arf_dask.data.dates import FORMS, has_clock, read_dates, write_dates
+from arf_dask.data.dates import FORMS, date_form, has_clock, read_dates, write_dates
+from arf_dask.data.value_sets import EVERYWHERE, Box, Region, Span, ValueSet, column_values, merged, physical_values
 from arf_dask.rules.expressions import Node
 from arf_dask.rules.targets import Target
-from arf_dask.rules.transforms.base import Transform, require_details
-from arf_dask.rules.transforms.grid import CALENDAR, WORDS, Indexed
+from arf_dask.rules.transforms.base import Link, require_details
+
+if TYPE_CHECKING:
+    from arf_dask.rules.relations import Relations
+
+LEAST_TEXTS = 20  # minimum number of distinct texts in a column that is modelled as dates
 
 
 @dataclass(frozen=True)
-class Dated(Transform):
-    """A text column of dates or times, modelled as such and formatted in the original format."""
+class Parsed(Link):
+    """A text column of dates or times in one format. The range of its target is that of the parsed column."""
 
     kind = "dates"
-    detail_types = {"form": str, "grid": str}  # noqa: RUF012
-    one_to_one = True
+    detail_types = {"form": str}  # noqa: RUF012
 
     target: Target
     form: str
-    grid: str = ""  # the calendar grid of the dates; empty for none
 
     @property
     def outputs(self) -> dict[str, pl.DataType]:
-        return {self.target.name: pl.Int64() if self.grid else self._parsed_dtype}
-
-    def forward(self, frame: pl.DataFrame) -> dict[str, pl.Series]:
-        return {self.target.name: self.dates(frame.get_column(self.target.name)).alias(self.target.name)}
-
-    def inverse(self, frame: pl.DataFrame, outputs: Mapping[str, pl.Series]) -> pl.Series:
-        modelled = outputs[self.target.name]
-        dates = self._indexed().value(modelled.alias("").cast(pl.Int64)) if self.grid else modelled
-        return write_dates(dates, self.form).cast(self.target.dtype, strict=False).alias(self.target.name)
-
-    def faults(self, frame: pl.DataFrame) -> pl.Series:
-        """Flag no rows: every date in the observed range is valid."""
-        return pl.Series(np.zeros(frame.height, dtype=bool))
-
-    def off_grid(self, series: pl.Series) -> pl.Series:
-        """Flag texts that are not dates of this format and grid; nulls are not flagged."""
-        date_texts = series.alias("").cast(pl.String)
-        parsed_dates = read_dates(date_texts, self.form)
-        is_wrong = (write_dates(parsed_dates, self.form) != date_texts).fill_null(True) & date_texts.is_not_null()
-        return is_wrong | self._indexed().off_grid(parsed_dates) if self.grid else is_wrong
-
-    def dates(self, series: pl.Series) -> pl.Series:
-        """Convert values of the column to the dates or grid indices that are modelled."""
-        dates = read_dates(series, self.form)
-        return self._indexed().index(dates) if self.grid else dates
-
-    def text(self) -> str:
-        """Describe the format and the grid of the dates."""
-        on_grid = f" and {WORDS[self.grid]}" if self.grid else ""
-        return f"{self.target.name} is a {'time' if has_clock(self.form) else 'date'} written as {self.form}{on_grid}"
+        return {self.target.name: self.modelled_target.dtype}
 
     @property
-    def _parsed_dtype(self) -> pl.DataType:
-        return pl.Datetime("us") if has_clock(self.form) else pl.Date()
+    def modelled_target(self) -> Target:
+        return replace(self.target, dtype=pl.Datetime("us") if has_clock(self.form) else pl.Date())
 
-    def _indexed(self) -> Indexed:
-        return Indexed(Target(self.target.name, self._parsed_dtype, None), self.grid)
+    def forward(self, frame: pl.DataFrame) -> dict[str, pl.Series]:
+        return {self.target.name: self.read(frame.get_column(self.target.name)).alias(self.target.name)}
+
+    def inverse(self, frame: pl.DataFrame, outputs: Mapping[str, pl.Series]) -> pl.Series:
+        return self.write(outputs[self.target.name]).alias(self.target.name)
+
+    def read(self, series: pl.Series) -> pl.Series:
+        """Parse texts as dates or datetimes; other texts become null."""
+        return read_dates(series, self.form)
+
+    def write(self, series: pl.Series) -> pl.Series:
+        """Format dates or datetimes, in the dtype of the column."""
+        return write_dates(series, self.form).cast(self.target.dtype, strict=False)
+
+    def faults(self, frame: pl.DataFrame) -> pl.Series:
+        dates, parsed = self.read(frame.get_column(self.target.name)), self.modelled_target
+        return ~parsed.in_range(parsed.units(dates)) | parsed.forbidden_null(dates)
+
+    def off_grid(self, series: pl.Series) -> pl.Series:
+        """Flag texts that are not dates of this format; nulls are not flagged."""
+        texts = series.alias("").cast(pl.String)
+        return (write_dates(self.read(texts), self.form) != texts).fill_null(True) & texts.is_not_null()
+
+    def translate(self, wanted: ValueSet, known: Box, relations: Relations) -> Region:
+        dates = self.dates(wanted)
+        return Region(({self.target.name: dates},) if dates else ())
+
+    def dates(self, wanted: ValueSet) -> ValueSet:
+        """Return the dates of the observed range whose texts belong to a set."""
+        observed = self.modelled_target.observed()
+        if EVERYWHERE in wanted.spans:
+            return replace(observed, null=wanted.null, nan=False)
+        texts = column_values(wanted.points, pl.String())
+        points = physical_values(self.read(texts.filter(~self.off_grid(texts)))).to_list()
+        return observed & ValueSet(observed.dtype, null=wanted.null, spans=merged(Span(one, one) for one in points))
+
+    def measured(self, series: pl.Series) -> pl.Series:
+        return self.read(series)
+
+    def text(self) -> str:
+        """Describe the format."""
+        return f"{self.target.name} is a {'time' if has_clock(self.form) else 'date'} written as {self.form}"
 
     def details(self) -> dict[str, Any]:
-        return {"form": self.form, "grid": self.grid}
+        return {"form": self.form}
 
     @classmethod
     def parse(
         cls, target: Target, node: Node | None, details: dict[str, Any], dtypes: Mapping[str, pl.DataType], where: str
     ) -> Self:
-        is_valid = target.is_text and details["form"] in FORMS and details["grid"] in ("", *CALENDAR)
-        require_details(is_valid, where, "dates in an unknown form")
-        return cls(target, details["form"], details["grid"])
+        require_details(target.is_text and details["form"] in FORMS, where, "dates in an unknown form")
+        return cls(target, details["form"])
+
+
+def find_form(series: pl.Series, target: Target) -> Parsed | None:
+    """Return the format of a text column, if all known texts of a sample are dates or times of one format."""
+    known_texts = series.alias("").drop_nulls()
+    form = date_form(known_texts) if known_texts.n_unique() >= LEAST_TEXTS else None
+    return None if form is None else Parsed(target, form)

@@ -7,17 +7,21 @@ their distributions and their dependence on other columns.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import polars as pl
 
-from arf_dask.data.dates import FORMS, clock_in_zone, has_clock, is_zone, read_dates, write_dates
+from arf_dask.data.dates import clock_in_zone, is_zone
+from arf_dask.data.value_sets import EVERYWHERE, Box, Region, Span, ValueSet, column_values, merged, physical_values
 from arf_dask.rules.expressions import Node
 from arf_dask.rules.targets import Target
-from arf_dask.rules.transforms.base import Transform, require_details
+from arf_dask.rules.transforms.base import Transform, nulls_where, require_details
+
+if TYPE_CHECKING:
+    from arf_dask.rules.relations import Relations
 
 LEAST_ROWS = 200
 LEAST_DAYS, LEAST_WEEKS = 14, 10  # in fewer days, the number line itself shows the pattern
@@ -25,7 +29,53 @@ HOUR_EFFECT, WEEKDAY_EFFECT = 0.1, 0.015  # minimum chi-square distance from equ
 DEVIATIONS = 6.0  # minimum number of standard deviations beyond chance
 FIRST_MONDAY = 4  # days after 1970-01-01
 TIME_OF_DAY = "time of day"
-MOST_DAYS = 10_000_000  # limit of dates in model files
+
+
+@dataclass(frozen=True)
+class Clock:
+    """The clock on which the values of a date or timestamp column are read.
+
+    Instants are datetimes without a time zone: in UTC if the clock has a time zone, otherwise the values themselves.
+    """
+
+    dtype: pl.DataType  # of the column
+    zone: str = ""  # the zone of the clock, if it differs from that of the column; columns without a zone are in UTC
+
+    @property
+    def unit(self) -> Any:
+        """The time unit of instants."""
+        return self.dtype.time_unit if isinstance(self.dtype, pl.Datetime) else "us"
+
+    @property
+    def _column_zone(self) -> str | None:
+        return self.dtype.time_zone if isinstance(self.dtype, pl.Datetime) else None
+
+    @property
+    def _clock_zone(self) -> str | None:
+        return self.zone or self._column_zone
+
+    def instants(self, values: pl.Series) -> pl.Series:
+        """Return the instants of values of the column."""
+        values = values.alias("")
+        instants = values.cast(pl.Datetime("us")) if values.dtype == pl.Date else values
+        return instants if self._column_zone is None else clock_in_zone(instants, "UTC")
+
+    def values(self, instants: pl.Series) -> pl.Series:
+        """Return instants as values of the column."""
+        if self._column_zone is not None:
+            instants = instants.dt.replace_time_zone("UTC").dt.convert_time_zone(self._column_zone)
+        return instants.cast(self.dtype, strict=False)
+
+    def shown(self, instants: pl.Series) -> pl.Series:
+        """Return what the clock shows at these instants."""
+        return instants if self._clock_zone is None else clock_in_zone(instants, self._clock_zone)
+
+    def first_instants(self, shown: pl.Series) -> pl.Series:
+        """Return the first instants at which the clock shows these times; null for times that it skips."""
+        if self._clock_zone is None:
+            return shown
+        local_times = shown.dt.replace_time_zone(self._clock_zone, ambiguous="earliest", non_existent="null")
+        return clock_in_zone(local_times, "UTC")
 
 
 @dataclass(frozen=True)
@@ -37,14 +87,13 @@ class Timed(Transform):
     """
 
     kind = "parts"
-    detail_types = {"weekday": bool, "zone": str, "form": str, "days": list}  # noqa: RUF012
+    detail_types = {"weekday": bool, "zone": str}  # noqa: RUF012
     one_to_one = True
+    is_ordered = True
 
     target: Target
     weekday: bool = False  # whether week and weekday take the place of the day
     zone: str = ""  # the zone of the clock, if it differs from that of the column; instants without a zone are UTC
-    form: str = ""  # the format of texts; empty for dates and timestamps
-    days: tuple[int, int] | None = None  # the range of texts, in days since 1970-01-01
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -55,22 +104,27 @@ class Timed(Transform):
     @property
     def outputs(self) -> dict[str, pl.DataType]:
         dtypes = [pl.Date(), pl.Int8()] if self.weekday else [pl.Date()]
-        return dict(zip(self.names, [*dtypes, pl.Duration(self._unit)], strict=False))
+        return dict(zip(self.names, [*dtypes, pl.Duration(self.clock.unit)], strict=False))
+
+    @property
+    def clock(self) -> Clock:
+        """The clock on which days and times of day are read."""
+        return Clock(self.target.dtype, self.zone)
 
     def forward(self, frame: pl.DataFrame) -> dict[str, pl.Series]:
         return self.split(frame.get_column(self.target.name))
 
     def split(self, series: pl.Series) -> dict[str, pl.Series]:
         """Return the modelled columns of these values; null where the value is null."""
-        instants = self._instants(series.alias(""))
-        days = self._days(instants)
+        instants = self.clock.instants(series)
+        days = self.clock.shown(instants).cast(pl.Date)
         parts = [days]
         if self.weekday:
             weekdays = (days.to_physical().cast(pl.Int64) - FIRST_MONDAY) % 7
             weeks = (days.to_physical().cast(pl.Int64) - weekdays).cast(pl.Int32).cast(pl.Date)
             parts = [weeks, weekdays.cast(pl.Int8)]
         if self._has_time:
-            parts.append((instants - self._midnights(days)).cast(pl.Duration(self._unit)))
+            parts.append((instants - self._midnights(days)).cast(pl.Duration(self.clock.unit)))
         return {name: part.alias(name) for name, part in zip(self.names, parts, strict=True)}
 
     def inverse(self, frame: pl.DataFrame, outputs: Mapping[str, pl.Series]) -> pl.Series:
@@ -89,21 +143,51 @@ class Timed(Transform):
         instants = self._midnights(days)
         if self._has_time:
             instants = instants + parts[-1]
-            is_other_day = (self._days(instants) != days).fill_null(False)
-            instants = (
-                pl.Series([None], dtype=instants.dtype)
-                .new_from_index(0, len(instants))
-                .zip_with(is_other_day, instants)
-            )
-        return self._values(instants).alias(self.target.name)
+            is_other_day = (self.clock.shown(instants).cast(pl.Date) != days).fill_null(False)
+            instants = nulls_where(is_other_day, instants)
+        return self.clock.values(instants).alias(self.target.name)
 
-    def faults(self, frame: pl.DataFrame) -> pl.Series:
-        if self.days is None:
-            return super().faults(frame)
-        values = frame.get_column(self.target.name).alias("")
-        is_forbidden = self.target.forbidden_null(values)
-        day_numbers = self._days(self._instants(values)).to_physical()
-        return is_forbidden | ~day_numbers.is_between(*self.days).fill_null(True)
+    def translate(self, wanted: ValueSet, known: Box, relations: Relations) -> Region:
+        reachable = wanted & self.target.observed(n_widths=2)
+        lows, highs = (self._part_numbers([span[side] for span in reachable.spans]) for side in (0, 1))
+        last_parts: dict[tuple[Span, ...], list[Span]] = {}
+        for low, high in zip(lows, highs, strict=True):
+            for *first_parts, last_part in between(low, high):
+                last_parts.setdefault(tuple(first_parts), []).append(last_part)
+        boxes = [
+            self._box([*((part,) for part in first_parts), merged(last_spans)])
+            for first_parts, last_spans in last_parts.items()
+        ]
+        return Region((*self._null_boxes(), *boxes) if wanted.null else tuple(boxes))
+
+    def _box(self, spans: Sequence[tuple[Span, ...]]) -> Box:
+        """Return the box in which each part lies in its spans."""
+        return {
+            name: ValueSet(dtype, spans=part)
+            for (name, dtype), part in zip(self.outputs.items(), spans, strict=True)
+            if self.target.nullable or part != (EVERYWHERE,)
+        }
+
+    def _null_boxes(self) -> list[Box]:
+        """Return the boxes of the rows in which a part, and with it the whole, is null."""
+        boxes: list[Box] = []
+        earlier_parts: dict[str, ValueSet] = {}
+        for name, dtype in self.outputs.items():
+            boxes.append({**earlier_parts, name: ValueSet(dtype, null=True)})
+            earlier_parts[name] = ValueSet.numbers(dtype)
+        return boxes
+
+    def _part_numbers(self, ends: list[Any]) -> list[list[Any]]:
+        """Return the physical values of the parts of each end; infinite ones for an infinite end."""
+        is_infinite = [abs(end) == np.inf for end in ends]
+        finite_ends = column_values(
+            [0 if lost else end for end, lost in zip(ends, is_infinite, strict=True)], self.target.dtype
+        )
+        parts = [physical_values(part).to_list() for part in self.split(finite_ends).values()]
+        rows = zip(*parts, strict=True)
+        return [
+            [end] * len(parts) if lost else list(row) for end, lost, row in zip(ends, is_infinite, rows, strict=True)
+        ]
 
     def off_grid(self, series: pl.Series) -> pl.Series:
         """Flag values that their parts do not give back; nulls are not flagged."""
@@ -111,96 +195,55 @@ class Timed(Transform):
         joined_values = self.join(list(self.split(values).values())).alias("")
         return joined_values.ne_missing(values.cast(joined_values.dtype))
 
-    def text(self) -> str:
-        """Describe the format; empty for dates and timestamps, which obey no rule."""
-        return f"{self.target.name} is a time written as {self.form}" if self.form else ""
+    def in_zone(self, zone: str) -> Self:
+        return replace(self, zone=zone)
 
     def details(self) -> dict[str, Any]:
-        return {"weekday": self.weekday, "zone": self.zone, "form": self.form, "days": list(self.days or ())}
+        return {"weekday": self.weekday, "zone": self.zone}
 
     @classmethod
     def parse(
         cls, target: Target, node: Node | None, details: dict[str, Any], dtypes: Mapping[str, pl.DataType], where: str
     ) -> Self:
-        form, days = details["form"], details["days"]
-        is_valid = (target.is_text and form in FORMS and has_clock(form)) or (
-            not form and isinstance(target.dtype, pl.Date | pl.Datetime)
-        )
+        is_valid = isinstance(target.dtype, pl.Date | pl.Datetime)
         is_valid = is_valid and (not details["zone"] or is_zone(details["zone"]))
-        is_valid = is_valid and len(days) == (2 if form else 0)
-        is_valid = is_valid and all(type(day) is int and abs(day) < MOST_DAYS for day in days)
         require_details(is_valid, where, "parts that its type does not have")
-        timed = cls(target, details["weekday"], details["zone"], form, tuple(days) or None)
+        timed = cls(target, details["weekday"], details["zone"])
         require_details(not set(timed.names) & set(dtypes), where, "parts with the name of a column")
         return timed
 
     @property
     def _has_time(self) -> bool:
-        return bool(self.form) or isinstance(self.target.dtype, pl.Datetime)
-
-    @property
-    def _unit(self) -> Any:
-        return self.target.dtype.time_unit if isinstance(self.target.dtype, pl.Datetime) else "us"
-
-    @property
-    def _column_zone(self) -> str | None:
-        return self.target.dtype.time_zone if isinstance(self.target.dtype, pl.Datetime) else None
-
-    def _instants(self, series: pl.Series) -> pl.Series:
-        """Return instants without a zone: UTC if there is a clock zone, otherwise the column's own clock."""
-        if self.form:
-            return read_dates(series, self.form)
-        instants = series.cast(pl.Datetime("us")) if series.dtype == pl.Date else series
-        return instants if self._column_zone is None else clock_in_zone(instants, "UTC")
-
-    def _values(self, instants: pl.Series) -> pl.Series:
-        if self.form:
-            return write_dates(instants, self.form).cast(self.target.dtype, strict=False)
-        if self._column_zone is not None:
-            instants = instants.dt.replace_time_zone("UTC").dt.convert_time_zone(self._column_zone)
-        return instants.cast(self.target.dtype, strict=False)
-
-    @property
-    def _clock_zone(self) -> str | None:
-        return self.zone or self._column_zone
-
-    def _days(self, instants: pl.Series) -> pl.Series:
-        if self._clock_zone is not None:
-            instants = clock_in_zone(instants, self._clock_zone)
-        return instants.cast(pl.Date)
+        return isinstance(self.target.dtype, pl.Datetime)
 
     def _midnights(self, days: pl.Series) -> pl.Series:
         """Return the first instant of each day; an hour later where clocks skip midnight."""
-        midnights = days.cast(pl.Datetime(self._unit))
-        if self._clock_zone is None:
-            return midnights
-        starts = [_from_zone(midnights + _hours(hours, self._unit), self._clock_zone) for hours in (0, 1)]
-        return starts[0].zip_with(starts[0].is_not_null(), starts[1])
+        midnights = days.cast(pl.Datetime(self.clock.unit))
+        first_instants = self.clock.first_instants(midnights)
+        if not first_instants.null_count() > midnights.null_count():
+            return first_instants
+        hour = pl.Series([3_600_000_000]).cast(pl.Duration("us")).cast(pl.Duration(self.clock.unit))
+        return first_instants.zip_with(first_instants.is_not_null(), self.clock.first_instants(midnights + hour))
 
 
-def find_parts(series: pl.Series, target: Target, form: str = "") -> Timed | None:
+def find_parts(series: pl.Series, target: Target) -> Timed | None:
     """Return the parts by which a column is modelled, if hours or weekdays differ far beyond chance in a sample.
 
     Args:
         series: the dates or timestamps of a sample.
         target: the column.
-        form: the format of the column, if it holds texts.
     """
     known_values = series.alias("").drop_nulls()
     if len(known_values) < LEAST_ROWS:
         return None
-    parts = list(Timed(replace(target, dtype=known_values.dtype), weekday=True).split(known_values).values())
-    days = known_values.dt.date()
+    parts = list(Timed(target, weekday=True).split(known_values).values())
     has_weeks = parts[0].n_unique() >= LEAST_WEEKS
     has_pattern = has_weeks and _uneven(parts[1], 7, WEEKDAY_EFFECT)
     if len(parts) > 2:
         hours = parts[2].dt.total_hours()
-        has_pattern |= days.n_unique() >= LEAST_DAYS and _uneven(hours, 24, HOUR_EFFECT)
+        has_pattern |= known_values.dt.date().n_unique() >= LEAST_DAYS and _uneven(hours, 24, HOUR_EFFECT)
         has_pattern &= hours.n_unique() > 1
-    if not has_pattern:
-        return None
-    bounds = days.to_physical().min(), days.to_physical().max()
-    return Timed(target, weekday=has_weeks, form=form, days=bounds if form else None)  # type: ignore[arg-type]
+    return Timed(target, weekday=has_weeks) if has_pattern else None
 
 
 def _uneven(values: pl.Series, n_cells: int, least_effect: float) -> bool:
@@ -213,11 +256,24 @@ def _uneven(values: pl.Series, n_cells: int, least_effect: float) -> bool:
     return bool(chi_square > by_chance and chi_square >= least_effect * counts.sum())
 
 
-def _hours(hours: int, unit: Any) -> pl.Series:
-    return pl.Series([hours * 3_600_000_000], dtype=pl.Int64).cast(pl.Duration("us")).cast(pl.Duration(unit))
+def between(low: Sequence[Any], high: Sequence[Any]) -> list[list[Span]]:
+    """Return disjoint boxes of all tuples of whole numbers from `low` to `high` in lexicographic order.
 
+    An infinite number means no bound, for the numbers after it too.
 
-def _from_zone(clock_times: pl.Series, zone: str) -> pl.Series:
-    """Return the first instants in UTC at which the clocks of a zone show these times; null if they skip them."""
-    local_times = clock_times.dt.replace_time_zone(zone, ambiguous="earliest", non_existent="null")
-    return clock_in_zone(local_times, "UTC")
+    >>> [[tuple(part) for part in box] for box in between((1, 5), (3, 2))]
+    [[(1, 1), (5, inf)], [(2, 2), (-inf, inf)], [(3, 3), (-inf, 2)]]
+    """
+    first_low, first_high, n_rest = low[0], high[0], len(low) - 1
+    if not n_rest or (first_low, first_high) == EVERYWHERE:
+        return [[Span(first_low, first_high), *[EVERYWHERE] * n_rest]]
+    if first_low == first_high:
+        return [[Span(first_low, first_low), *rest] for rest in between(low[1:], high[1:])]
+    at_low, at_high = [], []
+    if first_low != -np.inf:
+        at_low = [[Span(first_low, first_low), *rest] for rest in between(low[1:], [np.inf] * n_rest)]
+    if first_high != np.inf:
+        at_high = [[Span(first_high, first_high), *rest] for rest in between([-np.inf] * n_rest, high[1:])]
+    inner = Span(first_low + 1, first_high - 1)
+    middle = [[inner, *[EVERYWHERE] * n_rest]] if inner.low <= inner.high else []
+    return [*at_low, *middle, *at_high]

@@ -1,0 +1,42 @@
+"""What `fit` learned: the forest with its leaf parameters, and what stands between its columns and the user's."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+
+import polars as pl
+
+from arf_dask.data.copy_guard import CopyGuard
+from arf_dask.forest.tables import LeafTables
+from arf_dask.rules.relations import NO_RELATIONS, Relations
+from arf_dask.schema.columns import Schema
+
+
+@dataclass(frozen=True, eq=False)
+class Fitted:
+    """A fitted model: what is pickled, hashed and saved."""
+
+    tables: LeafTables  # of the modelled columns
+    relations: Relations = NO_RELATIONS  # from the user's columns to the modelled ones, and back
+    options: Mapping[str, object] = field(default_factory=dict)  # of `fit`, for the record
+    # Fingerprints of rows that must not be generated; in memory only, never saved or shown.
+    guard: CopyGuard | None = field(default=None, repr=False)
+
+    def __getstate__(self) -> dict[str, object]:
+        return {stored_field.name: getattr(self, stored_field.name) for stored_field in fields(self)}
+
+    @property
+    def schema(self) -> Schema:
+        """The schema of the modelled columns."""
+        return self.tables.schema
+
+    @property
+    def dtypes(self) -> Mapping[str, pl.DataType]:
+        """The user's columns and their types, in order."""
+        return self.relations.dtypes if self.relations.names else self.schema.dtypes
+
+    @property
+    def observed(self) -> bool:
+        """Whether floats keep their observed range."""
+        return self.tables.support == "observed"

@@ -1,0 +1,184 @@
+"""Completion of rows in the user's columns: fill in the values that rules imply, then draw the rest."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import polars as pl
+
+from arf_dask.data.copy_guard import Candidates
+from arf_dask.forest.fitted import Fitted
+from arf_dask.inference.density import ZeroProbabilityError
+from arf_dask.inference.forge import BLOCK_ROWS, Sampler
+from arf_dask.inference.given import impossible_row, user_frame
+from arf_dask.inference.impute import impute
+from arf_dask.inference.sources import Block, block_seed, complete_rows, prepare_rows
+from arf_dask.rules.relations import Modelled
+from arf_dask.runtime.seeds import Stage, generator
+from arf_dask.typing import Counts, OnImpossible
+
+ATTEMPTS = 30
+MOST_CANDIDATES = 256  # per row and attempt
+PATIENCE = 10  # attempts after which the base of an inequality is moved next to the known column
+
+
+class CompletedRows(NamedTuple):
+    """A source of rows for a frame of conditions, the same number for each, in order."""
+
+    sampler: Sampler
+    conditions: pl.DataFrame  # in the user's columns; null means unknown
+    first: int  # number of the first condition among all conditions
+    on_impossible: OnImpossible
+
+    def draw(self, seed: int, block: Block) -> pl.DataFrame:
+        conditions = self.conditions[block.low - self.first : block.high - self.first]
+        rows_each = block.rows // max(conditions.height, 1)
+        seeds = Seeds(block_seed(seed, block.number), seed, block.first)
+        return complete(self.sampler, conditions, rows_each, seeds, self.on_impossible, block.low)
+
+    def candidates(self, seed: int, block: Block, places: Counts, n: int) -> Candidates:
+        """Draw `n` other rows for each of some rows of a block, each under its own condition."""
+        conditions = self.condition_numbers(block)[places]
+        seeds = Seeds(seed, seed, 0)
+        rows = complete(self.sampler, self.conditions[conditions - self.first], n, seeds, self.on_impossible)
+        return Candidates(rows, np.repeat(places, n))
+
+    def condition_numbers(self, block: Block) -> Counts:
+        """Return the number of the condition of every row of a block."""
+        rows_each = max(1, block.rows // max(1, block.high - block.low))
+        return block.low + np.arange(block.rows) // rows_each
+
+
+class Seeds(NamedTuple):
+    """The seeds of completions."""
+
+    draws: int
+    keys: int  # of the identifiers
+    first_row: int  # position of the first row in the whole result, which identifiers depend on
+
+
+def complete(
+    sampler: Sampler, frame: pl.DataFrame, n: int, seeds: Seeds, on_impossible: OnImpossible, first: int = 0
+) -> pl.DataFrame:
+    """Draw `n` rows for every row of a frame of the user's columns, in which null means unknown.
+
+    Args:
+        sampler: the model.
+        frame: the known values.
+        n: the number of rows to draw per row of `frame`.
+        seeds: the seeds of the draws and of the identifiers.
+        on_impossible: what to do with conditions that cannot be satisfied.
+        first: the number of the first condition, for error messages.
+    """
+    relations = sampler.relations
+    implied_frame = relations.deduce(frame)
+    modelled = known_cells(implied_frame, sampler.fitted)
+    try:
+        completed_rows = _drawn(sampler, modelled, n, seeds, on_impossible)
+    except ZeroProbabilityError as error:
+        raise impossible_row(frame, error.row or 0, sampler.fitted, first) from None
+    if not relations:
+        return completed_rows
+    known_frame = frame[np.repeat(np.arange(frame.height), n)]
+    completed_rows = _with_known(completed_rows, known_frame)
+    wrong_rows = np.flatnonzero(relations.contradicted(completed_rows))
+    key_columns = sampler.fitted.schema.keys
+    for attempt in range(ATTEMPTS):
+        if not len(wrong_rows):
+            return completed_rows
+        attempt_seed = int(generator(seeds.draws, Stage.RULES, attempt).integers(2**62))
+        wrong_conditions = known_cells(implied_frame[wrong_rows // n], sampler.fitted)
+        # The fewer rows are left, the rarer are those that fit.
+        n_each = max(1, min(2**attempt, MOST_CANDIDATES, BLOCK_ROWS // len(wrong_rows)))
+        candidates = _drawn(sampler, wrong_conditions, n_each, seeds._replace(draws=attempt_seed), "relax")
+        places = np.repeat(wrong_rows, n_each)
+        known_rows = known_frame[places]
+        candidates = _with_known(candidates, known_rows)
+        candidates = relations.repair(candidates, known_rows, move_bases=attempt >= PATIENCE)
+        candidates = candidates.with_columns([completed_rows.get_column(name)[places] for name in key_columns])
+        valid = np.flatnonzero(~relations.contradicted(candidates))
+        replaced_rows, first_valid = np.unique(places[valid], return_index=True)
+        completed_rows = _replaced(completed_rows, replaced_rows, candidates[valid[first_valid]])
+        wrong_rows = np.setdiff1d(wrong_rows, replaced_rows)
+    if len(wrong_rows) and on_impossible == "raise":
+        raise impossible_row(frame, int(wrong_rows[0] // n), sampler.fitted, first)
+    return completed_rows
+
+
+def impute_rows(
+    sampler: Sampler, frame: pl.DataFrame, draws: int | None, seed: int, *, fill_all: bool
+) -> list[pl.DataFrame]:
+    """Fill the missing values of the model's columns, with `draws` random completions, or with expectations if None."""
+    fitted = sampler.fitted
+    relations = fitted.relations
+    if not relations:
+        return impute(sampler, frame, draws, seed, fill_all=fill_all)
+    known_frame = user_frame(frame, fitted)
+    implied_frame = relations.deduce(known_frame)
+    modelled_frame = known_cells(implied_frame, fitted).frame
+    names = [name for name in known_frame.columns if name not in fitted.schema.keys]
+    broken_before = relations.broken(implied_frame, ranges=False)  # by their known cells: these are left unchanged
+    filled_frames = []
+    for draw_index, imputed_rows in enumerate(impute(sampler, modelled_frame, draws, seed, fill_all=fill_all)):
+        user_rows = _with_known(relations.inverse(_with_keys(imputed_rows, fitted)), implied_frame)
+        user_rows = _with_known(relations.repair(user_rows, known_frame), known_frame)
+        wrong_rows = np.flatnonzero(relations.broken(user_rows, ranges=False) & ~broken_before)
+        if len(wrong_rows):
+            draw_seed = int(generator(seed, Stage.RULES, draw_index).integers(2**62))
+            redrawn_rows = complete(sampler, known_frame[wrong_rows], 1, Seeds(draw_seed, seed, 0), "relax")
+            user_rows = _replaced(user_rows, wrong_rows, redrawn_rows.select(user_rows.columns))
+        filled_frames.append(_fill_nulls(frame, user_rows, names))
+    return filled_frames
+
+
+def known_cells(frame: pl.DataFrame, fitted: Fitted) -> Modelled:
+    """Convert rows in which null means unknown to modelled columns, without identifiers."""
+    dtypes = {name: dtype for name, dtype in fitted.schema.dtypes.items() if name not in fitted.schema.keys}
+    return fitted.relations.forward_known(frame, dtypes)
+
+
+def _with_keys(rows: pl.DataFrame, fitted: Fitted) -> pl.DataFrame:
+    """Add missing identifier columns to modelled rows, filled with nulls."""
+    missing_names = [name for name in fitted.schema.names if name not in rows.columns]
+    blank_columns = [
+        pl.Series(n, [None], dtype=fitted.schema.dtypes[n]).new_from_index(0, rows.height) for n in missing_names
+    ]
+    return rows.with_columns(blank_columns)
+
+
+def _drawn(sampler: Sampler, modelled: Modelled, n: int, seeds: Seeds, on_impossible: OnImpossible) -> pl.DataFrame:
+    """Draw `n` rows for each row of known cells, and rebuild the user's columns."""
+    prepared_rows = prepare_rows(sampler, modelled.frame, on_impossible, n, modelled.known)
+    return sampler.relations.inverse(complete_rows(prepared_rows, n, *seeds))
+
+
+def _with_known(rows: pl.DataFrame, known: pl.DataFrame) -> pl.DataFrame:
+    """Overwrite rows with the exact known values."""
+    return rows.with_columns(
+        [
+            known_values.zip_with(known_values.is_not_null(), rows.get_column(name).alias("")).alias(name)
+            for name in known.columns
+            for known_values in (known.get_column(name).alias(""),)
+        ]
+    )
+
+
+def _replaced(rows: pl.DataFrame, places: Counts, new_rows: pl.DataFrame) -> pl.DataFrame:
+    """Replace some rows of a frame."""
+    row_order = np.arange(rows.height)
+    row_order[places] = rows.height + np.arange(len(places))
+    return pl.concat([rows, new_rows])[row_order]
+
+
+def _fill_nulls(frame: pl.DataFrame, whole: pl.DataFrame, names: list[str]) -> pl.DataFrame:
+    """Return the caller's frame with nulls replaced by the values of `whole`."""
+    filled_columns = []
+    for name in names:
+        own_values, new_values = frame.get_column(name).alias(""), whole.get_column(name).alias("")
+        if own_values.null_count():
+            dtype = new_values.dtype if own_values.dtype == pl.Null else own_values.dtype
+            filled_columns.append(
+                own_values.cast(dtype).zip_with(own_values.is_not_null(), new_values.cast(dtype)).alias(name)
+            )
+    return frame.with_columns(filled_columns)
