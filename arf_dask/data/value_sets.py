@@ -178,7 +178,7 @@ class ValueSet:
         if self.spans[0] == EVERYWHERE:
             return np.ones(len(physical), dtype=bool)
         if all(span.is_point for span in self.spans):
-            return physical.is_in(pl.Series(self.points, dtype=physical.dtype)).to_numpy()
+            return physical.is_in(pl.Series(self.points, dtype=physical.dtype).implode()).to_numpy()
         limits = physical.min(), physical.max()
         lows, highs = (
             pl.Series([limit if end in (-math.inf, math.inf) else end for end in side], dtype=physical.dtype)
@@ -249,6 +249,9 @@ def merged(spans: Iterable[Span]) -> tuple[Span, ...]:
     (Span(low=1, high=3), Span(low=5, high=7))
     """
     disjoint_spans: list[Span] = []
+    spans = list(spans)
+    if EVERYWHERE in spans:  # of texts, too, which have no order with its ends
+        return (EVERYWHERE,)
     for span in sorted(spans):
         if disjoint_spans and span.low <= disjoint_spans[-1].high:
             disjoint_spans[-1] = Span(disjoint_spans[-1].low, max(disjoint_spans[-1].high, span.high))

@@ -224,7 +224,8 @@ def _is_exact(sampler: Sampler, given: Known, columns: Sequence[str] = ()) -> bo
         return False
     if isinstance(given, pl.DataFrame):
         return all(name not in relations.targets or relations.targets[name].one_to_one for name in names)
-    ranges = relations.ranges(columns, observed=sampler.fitted.observed)
+    numbers = {name: ValueSet.numbers(sampler.fitted.dtypes[name]) for name in columns if name in relations.targets}
+    ranges = meet(numbers, relations.ranges(numbers, observed=sampler.fitted.observed))
     boxes = ({},) if given is None else given.boxes
     return make_given(tuple(meet(box, ranges) for box in boxes), sampler.fitted, "given").region.exact
 

@@ -13,13 +13,16 @@ from arf_dask.inference.density import ZeroProbabilityError
 from arf_dask.inference.forge import BLOCK_ROWS, Sampler
 from arf_dask.inference.given import impossible_row, user_frame
 from arf_dask.inference.impute import impute
+from arf_dask.inference.pinning import log_weights
 from arf_dask.inference.sources import Block, block_seed, complete_rows, prepare_rows
 from arf_dask.rules.relations import Modelled
 from arf_dask.runtime.seeds import Stage, generator
-from arf_dask.typing import Counts, OnImpossible
+from arf_dask.typing import Counts, Floats, OnImpossible
 
 ATTEMPTS = 30
-MOST_CANDIDATES = 256  # per row and attempt
+LEAST_CANDIDATES, MOST_CANDIDATES = 32, 256  # per row, in the first attempt and later
+HOPE = 8  # attempts after which candidates are accepted whose known cells have density zero
+LEAST_LOG = -1e6
 PATIENCE = 10  # attempts after which the base of an inequality is moved next to the known column
 
 
@@ -59,7 +62,14 @@ class Seeds(NamedTuple):
 
 
 def complete(
-    sampler: Sampler, frame: pl.DataFrame, n: int, seeds: Seeds, on_impossible: OnImpossible, first: int = 0
+    sampler: Sampler,
+    frame: pl.DataFrame,
+    n: int,
+    seeds: Seeds,
+    on_impossible: OnImpossible,
+    first: int = 0,
+    *,
+    values_only: bool = False,
 ) -> pl.DataFrame:
     """Draw `n` rows for every row of a frame of the user's columns, in which null means unknown.
 
@@ -70,46 +80,106 @@ def complete(
         seeds: the seeds of the draws and of the identifiers.
         on_impossible: what to do with conditions that cannot be satisfied.
         first: the number of the first condition, for error messages.
+        values_only: whether unknown cells get values, no nulls, where they can have one.
     """
     relations = sampler.relations
     implied_frame = relations.deduce(frame)
     modelled = known_cells(implied_frame, sampler.fitted)
     try:
-        completed_rows = _drawn(sampler, modelled, n, seeds, on_impossible)
+        completed_rows = _drawn(sampler, modelled, n, seeds, on_impossible, values_only=values_only)
     except ZeroProbabilityError as error:
         raise impossible_row(frame, error.row or 0, sampler.fitted, first) from None
     if not relations:
         return completed_rows
     known_frame = frame[np.repeat(np.arange(frame.height), n)]
     completed_rows = _with_known(completed_rows, known_frame)
-    wrong_rows = np.flatnonzero(relations.contradicted(completed_rows))
-    key_columns = sampler.fitted.schema.keys
+    unresolved = relations.resolve(implied_frame, sampler.fitted.schema.dtypes, null_is_value=False).unresolved
+    wrong_rows = np.flatnonzero(relations.contradicted(completed_rows) | np.repeat(unresolved, n))
+    candidates = Candidacy(sampler, implied_frame, known_frame, completed_rows, n, seeds, values_only)
     for attempt in range(ATTEMPTS):
         if not len(wrong_rows):
             return completed_rows
-        attempt_seed = int(generator(seeds.draws, Stage.RULES, attempt).integers(2**62))
-        wrong_conditions = known_cells(implied_frame[wrong_rows // n], sampler.fitted)
-        # The fewer rows are left, the rarer are those that fit.
-        n_each = max(1, min(2**attempt, MOST_CANDIDATES, BLOCK_ROWS // len(wrong_rows)))
-        candidates = _drawn(sampler, wrong_conditions, n_each, seeds._replace(draws=attempt_seed), "relax")
-        places = np.repeat(wrong_rows, n_each)
-        known_rows = known_frame[places]
-        candidates = _with_known(candidates, known_rows)
-        candidates = relations.repair(candidates, known_rows, move_bases=attempt >= PATIENCE)
-        candidates = candidates.with_columns([completed_rows.get_column(name)[places] for name in key_columns])
-        valid = np.flatnonzero(~relations.contradicted(candidates))
-        replaced_rows, first_valid = np.unique(places[valid], return_index=True)
-        completed_rows = _replaced(completed_rows, replaced_rows, candidates[valid[first_valid]])
-        wrong_rows = np.setdiff1d(wrong_rows, replaced_rows)
+        places, rows = candidates.choose(wrong_rows, attempt)
+        completed_rows = _replaced(completed_rows, places, rows)
+        wrong_rows = np.setdiff1d(wrong_rows, places)
+    # What is left contradicts the model in its known cells.
+    wrong_rows = wrong_rows[relations.contradicted(completed_rows[wrong_rows])]
     if len(wrong_rows) and on_impossible == "raise":
         raise impossible_row(frame, int(wrong_rows[0] // n), sampler.fitted, first)
     return completed_rows
 
 
+class Candidacy(NamedTuple):
+    """Candidates for rows whose known cells the modelled columns do not express, or that break a rule.
+
+    Candidates are drawn without such cells, which are put in afterwards, so that modelled columns change: one of the
+    candidates is chosen with weights proportional to the density of these columns given the others.
+    """
+
+    sampler: Sampler
+    implied: pl.DataFrame  # per condition: the known values and what they imply
+    known: pl.DataFrame  # per row: the known values
+    completed: pl.DataFrame  # per row: an earlier completion, for the identifiers
+    n: int  # rows per condition
+    seeds: Seeds
+    values_only: bool
+
+    def choose(self, wrong_rows: Counts, attempt: int) -> tuple[Counts, pl.DataFrame]:
+        """Return the rows for which a candidate fits, and one candidate for each."""
+        n_each = min(LEAST_CANDIDATES * 2**attempt, MOST_CANDIDATES)
+        n_chunks = -(-len(wrong_rows) * n_each // BLOCK_ROWS)
+        chosen = [
+            self._choose(places, n_each, attempt, generator(self.seeds.draws, Stage.RULES, attempt, chunk))
+            for chunk, places in enumerate(np.array_split(wrong_rows, n_chunks))
+        ]
+        return np.concatenate([places for places, _ in chosen]), pl.concat([rows for _, rows in chosen])
+
+    def _choose(
+        self, wrong_rows: Counts, n_each: int, attempt: int, rng: np.random.Generator
+    ) -> tuple[Counts, pl.DataFrame]:
+        fitted, relations = self.sampler.fitted, self.sampler.relations
+        conditions = known_cells(self.implied[wrong_rows // self.n], fitted)
+        seeds = self.seeds._replace(draws=int(rng.integers(2**62)))
+        drawn_rows = _drawn(self.sampler, conditions, n_each, seeds, "relax", values_only=self.values_only)
+        places = np.repeat(wrong_rows, n_each)
+        known_rows = self.known[places]
+        rows = relations.repair(
+            _with_known(drawn_rows, known_rows), known_rows, drawn_rows, move_bases=attempt >= PATIENCE
+        )
+        rows = rows.with_columns([self.completed.get_column(name)[places] for name in fitted.schema.keys])
+        log_weights = _log_weights(fitted, drawn_rows, rows)
+        if attempt >= HOPE:  # known cells that the model calls impossible
+            log_weights = np.maximum(log_weights, LEAST_LOG)
+        log_weights[relations.contradicted(rows)] = -np.inf
+        # The largest of perturbed logarithms is a draw with these weights.
+        perturbed = (log_weights + rng.gumbel(size=len(places))).reshape(-1, n_each)
+        best = perturbed.argmax(axis=1) + np.arange(len(wrong_rows)) * n_each
+        fits = np.isfinite(log_weights[best])
+        return wrong_rows[fits], rows[best[fits]]
+
+
+def _log_weights(fitted: Fitted, drawn: pl.DataFrame, rows: pl.DataFrame) -> Floats:
+    """Return the log density of the modelled columns that differ from the drawn ones, given all others."""
+    before, after = fitted.relations.forward(drawn), fitted.relations.forward(rows)
+    names = [name for name in after.columns if name not in fitted.schema.keys]
+    changes = [before.get_column(name).alias("").ne_missing(after.get_column(name).alias("")) for name in names]
+    is_changed = np.array([change.to_numpy() for change in changes]).reshape(len(names), rows.height).T
+    log_densities = np.zeros(rows.height)
+    patterns, pattern_of = np.unique(is_changed, axis=0, return_inverse=True)
+    for number, pattern in enumerate(patterns):
+        places = np.flatnonzero(pattern_of.ravel() == number)
+        columns = [name for name, changed in zip(names, pattern, strict=True) if changed]
+        log_densities[places] = log_weights(fitted, after[places], columns)
+    return log_densities
+
+
 def impute_rows(
     sampler: Sampler, frame: pl.DataFrame, draws: int | None, seed: int, *, fill_all: bool
 ) -> list[pl.DataFrame]:
-    """Fill the missing values of the model's columns, with `draws` random completions, or with expectations if None."""
+    """Fill the missing values of the model's columns, with `draws` random completions, or with expectations if None.
+
+    Cells that can only be null given the known ones stay null, unless `fill_all`.
+    """
     fitted = sampler.fitted
     relations = fitted.relations
     if not relations:
@@ -118,15 +188,18 @@ def impute_rows(
     implied_frame = relations.deduce(known_frame)
     modelled_frame = known_cells(implied_frame, fitted).frame
     names = [name for name in known_frame.columns if name not in fitted.schema.keys]
+    unresolved = relations.resolve(implied_frame, fitted.schema.dtypes, null_is_value=False).unresolved
     broken_before = relations.broken(implied_frame, ranges=False)  # by their known cells: these are left unchanged
     filled_frames = []
     for draw_index, imputed_rows in enumerate(impute(sampler, modelled_frame, draws, seed, fill_all=fill_all)):
         user_rows = _with_known(relations.inverse(_with_keys(imputed_rows, fitted)), implied_frame)
-        user_rows = _with_known(relations.repair(user_rows, known_frame), known_frame)
-        wrong_rows = np.flatnonzero(relations.broken(user_rows, ranges=False) & ~broken_before)
+        user_rows = _with_known(user_rows, known_frame)
+        wrong_rows = np.flatnonzero((relations.contradicted(user_rows) | unresolved) & ~broken_before)
         if len(wrong_rows):
             draw_seed = int(generator(seed, Stage.RULES, draw_index).integers(2**62))
-            redrawn_rows = complete(sampler, known_frame[wrong_rows], 1, Seeds(draw_seed, seed, 0), "relax")
+            redrawn_rows = complete(
+                sampler, known_frame[wrong_rows], 1, Seeds(draw_seed, seed, 0), "relax", values_only=True
+            )
             user_rows = _replaced(user_rows, wrong_rows, redrawn_rows.select(user_rows.columns))
         filled_frames.append(_fill_nulls(frame, user_rows, names))
     return filled_frames
@@ -147,8 +220,14 @@ def _with_keys(rows: pl.DataFrame, fitted: Fitted) -> pl.DataFrame:
     return rows.with_columns(blank_columns)
 
 
-def _drawn(sampler: Sampler, modelled: Modelled, n: int, seeds: Seeds, on_impossible: OnImpossible) -> pl.DataFrame:
+def _drawn(
+    sampler: Sampler, modelled: Modelled, n: int, seeds: Seeds, on_impossible: OnImpossible, *, values_only: bool
+) -> pl.DataFrame:
     """Draw `n` rows for each row of known cells, and rebuild the user's columns."""
+    if values_only:
+        frames = impute(sampler, modelled.frame, n, seeds.draws, fill_all=False)
+        row_order = np.arange(n * modelled.frame.height).reshape(n, -1).T.ravel()
+        return sampler.relations.inverse(_with_keys(pl.concat(frames)[row_order], sampler.fitted))
     prepared_rows = prepare_rows(sampler, modelled.frame, on_impossible, n, modelled.known)
     return sampler.relations.inverse(complete_rows(prepared_rows, n, *seeds))
 

@@ -218,7 +218,7 @@ def unseen_level(wanted: ValueSet, column: Column, where: str) -> OptionError | 
     """Return an error that suggests similar levels if a single value of a set is no level of its column, else None."""
     points, levels = wanted.points, text_of(column.levels)
     texts = text_of(column_values(points, wanted.dtype) if is_numeric(wanted.dtype) else pl.Series(points))
-    unseen = (~texts.is_in(levels)).arg_true()
+    unseen = (~texts.is_in(levels.implode())).arg_true()
     if not len(unseen):
         return None
     close_levels = get_close_matches(str(texts[unseen[0]]), levels.to_list(), n=SHOWN_LEVELS)

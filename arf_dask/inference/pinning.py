@@ -136,8 +136,15 @@ def _wanted(wanted: ValueSet, target: Target, n: int, rng: np.random.Generator) 
 
 def _weights(fitted: Fitted, after: pl.DataFrame, columns: list[str]) -> Floats:
     """Return weights proportional to the density of the solved columns given all other columns of their rows."""
+    logs = log_weights(fitted, after, columns)
+    largest_log = logs.max(initial=-np.inf)
+    return np.exp(logs - largest_log) if np.isfinite(largest_log) else np.zeros(after.height)
+
+
+def log_weights(fitted: Fitted, after: pl.DataFrame, columns: Sequence[str]) -> Floats:
+    """Return the log density of some modelled columns given all other columns of their rows; -inf if impossible."""
     if not columns or not after.height:
-        return np.ones(after.height)
+        return np.zeros(after.height)
     schema = fitted.schema
     names = [name for name in after.columns if schema.variable_of(name) is not None]
     rows = after.select([pl.nth(after.columns.index(name)) for name in names])
@@ -146,6 +153,4 @@ def _weights(fitted: Fitted, after: pl.DataFrame, columns: list[str]) -> Floats:
     other_names = [name for name in names if name not in columns]
     other_logs = row_log_density(fitted.tables, read_rows(rows, fitted.tables, dict.fromkeys(other_names, all_known)))
     with np.errstate(invalid="ignore", over="ignore"):
-        log_weights = np.where(np.isfinite(joint_logs), joint_logs - other_logs, -np.inf)
-        largest_log = log_weights.max(initial=-np.inf)
-    return np.exp(log_weights - largest_log) if np.isfinite(largest_log) else np.zeros(rows.height)
+        return np.where(np.isfinite(joint_logs), joint_logs - other_logs, -np.inf)

@@ -393,7 +393,8 @@ def _with_gap_steps(transforms: Iterable[Transform], sample: pl.DataFrame, count
             and transform.target.decimals is not None
         ):
             grid = find_grid(sample.get_column(transform.target.name), transform.target, clock=False)
-            if isinstance(grid, Indexed) and count(Asked(grids=(grid,))).off_grid[0] == 0:
+            is_on_grid = isinstance(grid, Indexed) and not grid.off_grid(transform.base_units(sample)).any()
+            if isinstance(grid, Indexed) and is_on_grid and count(Asked(grids=(grid,))).off_grid[0] == 0:
                 transform = replace(transform, step=grid.step, least=grid.step if transform.least else transform.least)
         stepped_transforms.append(transform)
     return stepped_transforms

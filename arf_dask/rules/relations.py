@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 import polars as pl
 
-from arf_dask.data.value_sets import EVERYTHING, Box, Region, meet
+from arf_dask.data.value_sets import EVERYTHING, NOTHING, Box, Region, meet
 from arf_dask.rules.evaluation import Flags, satisfied
 from arf_dask.rules.expressions import Comparison, columns_of
 from arf_dask.rules.grammar import parse_rule
@@ -216,10 +216,19 @@ class Relations:
                 break
         return frame
 
-    def repair(self, rows: pl.DataFrame, known: pl.DataFrame, *, move_bases: bool = False) -> pl.DataFrame:
-        """Change unknown values of completed rows in which known values contradict a transform."""
+    def repair(
+        self, rows: pl.DataFrame, known: pl.DataFrame, drawn: pl.DataFrame, *, move_bases: bool = False
+    ) -> pl.DataFrame:
+        """Change unknown values of completed rows in which known values contradict a transform.
+
+        Args:
+            rows: the completed rows.
+            known: the known values; null means unknown.
+            drawn: the rows before the known values were put in.
+            move_bases: whether the base of an order that is broken moves next to the known column.
+        """
         for transform in reversed(self.transforms):
-            rows = transform.repair(rows, known, self, move_bases=move_bases)
+            rows = transform.repair(rows, known, drawn, self, move_bases=move_bases)
         return rows
 
     def contradicted(self, rows: pl.DataFrame) -> Flags:
@@ -250,6 +259,8 @@ class Relations:
             observed: whether floats keep their observed range; all other columns always do.
         """
         box = self._with_implied(box, observed=observed)
+        if not all(box.values()):
+            return NOTHING
         regions = [
             self.targets[name].translate(wanted, box, self) if name in self.targets else Region(({name: wanted},))
             for name, wanted in box.items()

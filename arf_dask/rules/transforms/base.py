@@ -161,12 +161,15 @@ class Transform(ABC):
         return frame
 
     def repair(
-        self, rows: pl.DataFrame, known: pl.DataFrame, relations: Relations, *, move_bases: bool = False
+        self,
+        rows: pl.DataFrame,
+        known: pl.DataFrame,
+        drawn: pl.DataFrame,
+        relations: Relations,
+        *,
+        move_bases: bool = False,
     ) -> pl.DataFrame:
-        """Change unknown values of completed rows that contradict the transform; `known` has null where unknown.
-
-        With `move_bases`, the base of an order that is broken moves next to the known column.
-        """
+        """Change unknown values of completed rows that contradict the transform; see `Relations.repair`."""
         return rows
 
     @property

@@ -123,11 +123,19 @@ class Chain(Transform):
         return self._restored(frame, between, self.second.deduce(between, relations))
 
     def repair(
-        self, rows: pl.DataFrame, known: pl.DataFrame, relations: Relations, *, move_bases: bool = False
+        self,
+        rows: pl.DataFrame,
+        known: pl.DataFrame,
+        drawn: pl.DataFrame,
+        relations: Relations,
+        *,
+        move_bases: bool = False,
     ) -> pl.DataFrame:
         between = self._between(rows)
         known = self._between(known) if self.target.name in known.columns else known
-        return self._restored(rows, between, self.second.repair(between, known, relations, move_bases=move_bases))
+        drawn = self._between(drawn)
+        repaired = self.second.repair(between, known, drawn, relations, move_bases=move_bases)
+        return self._restored(rows, between, repaired)
 
     @property
     def sets_itself(self) -> bool:

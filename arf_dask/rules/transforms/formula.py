@@ -11,7 +11,7 @@ import polars as pl
 
 from arf_dask.data.value_sets import EVERYTHING, NOTHING, Box, Region, Span, ValueSet, merged
 from arf_dask.rules.evaluation import evaluate
-from arf_dask.rules.expressions import Call, Comparison, Name, Node, write
+from arf_dask.rules.expressions import Call, Comparison, Name, Node, columns_of, write
 from arf_dask.rules.solving import adjust, solve
 from arf_dask.rules.targets import Target
 from arf_dask.rules.transforms.base import Resolved, Transform, is_finite, needed_node, nulls_where, require_details
@@ -109,22 +109,19 @@ class Computed(Transform):
         return frame
 
     def repair(
-        self, rows: pl.DataFrame, known: pl.DataFrame, relations: Relations, *, move_bases: bool = False
+        self,
+        rows: pl.DataFrame,
+        known: pl.DataFrame,
+        drawn: pl.DataFrame,
+        relations: Relations,
+        *,
+        move_bases: bool = False,
     ) -> pl.DataFrame:
         """Solve for an unknown input in rows where a known value disagrees with the formula."""
         if self.target.name not in known.columns:
             return rows
-        is_wrong = pl.Series(self.contradicts(rows)) & known.get_column(self.target.name).is_not_null()
-        for column in self.inputs:
-            solution = solve(self._equation, column, is_text=self.target.is_text) or adjust(self._equation, column)
-            if solution is None or not is_wrong.any():
-                continue
-            is_unknown = known.get_column(column).is_null() if column in known.columns else is_wrong
-            solved_values = _solved(solution, column, rows, relations)
-            is_changed = is_wrong & is_unknown & solved_values.is_not_null()
-            rows = rows.with_columns(solved_values.zip_with(is_changed, rows.get_column(column)).alias(column))
-            is_wrong = is_wrong & ~is_changed
-        return rows
+        disagrees = pl.Series(self.contradicts(rows))
+        return solved_again(self.target, self.formula, rows, known, disagrees, relations)
 
     @property
     def _equation(self) -> Comparison:
@@ -194,18 +191,38 @@ class Stated(Transform):
         return text_levels.filter(text_levels != self.sentinel)
 
     def forward_known(self, frame: pl.DataFrame) -> tuple[dict[str, pl.Series], pl.Series]:
-        series, name = frame.get_column(self.target.name), self.target.name
+        series = frame.get_column(self.target.name)
         is_decided = evaluate(self.formula, frame).is_not_null() | series.is_null()
-        return {name: self.forward(frame)[name].zip_with(is_decided, self.target.units(series))}, series.is_not_null()
+        return self.forward(frame), series.is_not_null() & is_decided
 
     def resolve(self, known: pl.DataFrame, deduced: pl.DataFrame, *, null_is_value: bool) -> Resolved:
         own_values, nothing = deduced.get_column(self.target.name), (pl.Series([False]).new_from_index(0, known.height))
         if not all(name in known.columns for name in self.inputs):
             return Resolved({}, nothing.to_numpy(), known.get_column(self.target.name).is_not_null().to_numpy())
         columns = self.forward(deduced)
+        is_unresolved = nothing
         if not null_is_value:
-            columns = {name: nulls_where(own_values.is_null(), series) for name, series in columns.items()}
-        return Resolved(columns, nothing.to_numpy(), nothing.to_numpy())
+            is_unresolved = own_values.is_not_null() & evaluate(self.formula, deduced).is_null()
+            is_lost = own_values.is_null() | is_unresolved
+            columns = {name: nulls_where(is_lost, series) for name, series in columns.items()}
+        return Resolved(columns, nothing.to_numpy(), is_unresolved.to_numpy())
+
+    def repair(
+        self,
+        rows: pl.DataFrame,
+        known: pl.DataFrame,
+        drawn: pl.DataFrame,
+        relations: Relations,
+        *,
+        move_bases: bool = False,
+    ) -> pl.DataFrame:
+        """Solve for an unknown input in rows that were drawn to follow the formula."""
+        if self.target.name not in known.columns:
+            return rows
+        drawn_values, formula_values = drawn.get_column(self.target.name), evaluate(self.formula, drawn)
+        follows = pl.Series(self.target.agrees(drawn_values, formula_values)) & formula_values.is_not_null()
+        disagrees = ~pl.Series(self.target.agrees(rows.get_column(self.target.name), evaluate(self.formula, rows)))
+        return solved_again(self.target, self.formula, rows, known, follows & disagrees, relations)
 
     def follow_formula(self, rows: pl.DataFrame, modelled: pl.DataFrame) -> pl.DataFrame:
         follows = pl.Series([True]).new_from_index(0, rows.height)
@@ -222,6 +239,29 @@ class Stated(Transform):
         is_valid = isinstance(details["sentinel"], str) == target.is_text and is_finite(details["sentinel"])
         require_details(is_valid, where, "a state that its type does not have")
         return cls(target, needed_node(node, where), details["sentinel"])
+
+
+def solved_again(
+    target: Target,
+    formula: Node,
+    rows: pl.DataFrame,
+    known: pl.DataFrame,
+    is_wrong: pl.Series,
+    relations: Relations,
+) -> pl.DataFrame:
+    """Solve for an unknown input of a formula in the flagged rows whose target is known."""
+    equation = Comparison(Name(target.name), "==", formula)
+    is_wrong = is_wrong & known.get_column(target.name).is_not_null()
+    for column in columns_of(formula):
+        solution = solve(equation, column, is_text=target.is_text) or adjust(equation, column)
+        if solution is None or not is_wrong.any():
+            continue
+        is_unknown = known.get_column(column).is_null() if column in known.columns else is_wrong
+        solved_values = _solved(solution, column, rows, relations)
+        is_changed = is_wrong & is_unknown & solved_values.is_not_null()
+        rows = rows.with_columns(solved_values.zip_with(is_changed, rows.get_column(column)).alias(column))
+        is_wrong = is_wrong & ~is_changed
+    return rows
 
 
 def text_sentinel(formula: Node, taken: pl.Series) -> str:

@@ -279,7 +279,13 @@ class Gap(Distance):
         return np.asarray(((gap_units < (self.least or 0) - tolerance) & base_known).fill_null(False).to_numpy())
 
     def repair(
-        self, rows: pl.DataFrame, known: pl.DataFrame, relations: Relations, *, move_bases: bool = False
+        self,
+        rows: pl.DataFrame,
+        known: pl.DataFrame,
+        drawn: pl.DataFrame,
+        relations: Relations,
+        *,
+        move_bases: bool = False,
     ) -> pl.DataFrame:
         """Move an unknown base next to the known column in rows that violate the minimum gap."""
         name = self.target.name

@@ -83,10 +83,10 @@ class Indexed(Link):
         """Return the index of the last grid point that is not above each value."""
         series = series.alias("")
         if self.grid == "clock":
-            clock_numbers = series.cast(pl.Float64).floor().cast(pl.Int64)
+            clock_numbers = series.cast(pl.Float64).fill_nan(None).floor().cast(pl.Int64)
             return clock_numbers // 100 * 60 + (clock_numbers % 100).clip(upper_bound=59)
         if self.grid == "multiple":
-            return (series.cast(pl.Float64) / self.step + 1e-9).floor().cast(pl.Int64)
+            return (series.cast(pl.Float64).fill_nan(None) / self.step + 1e-9).floor().cast(pl.Int64)
         days = series.cast(pl.Date) if isinstance(series.dtype, pl.Datetime) else series
         if self.grid == "business_day":
             day_numbers = days.to_physical().cast(pl.Int64) - FIRST_MONDAY
