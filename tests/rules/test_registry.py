@@ -10,6 +10,7 @@ import pytest
 from polars.testing import assert_series_equal
 
 import arf_dask
+from arf_dask.data.value_sets import Region, ValueSet
 from arf_dask.rules.grammar import parse_expression
 from arf_dask.rules.relations import Relations
 from arf_dask.rules.targets import Target
@@ -129,6 +130,58 @@ def test_values_outside_the_range_and_new_nulls_are_drawn_again_or_cannot_occur(
     assert transform.faults(blank).all() or transform.one_to_one
 
 
+def sets_of(series: pl.Series) -> list[ValueSet]:
+    """Points, spans and their unions, of values that the column has."""
+    values, dtype = series.drop_nulls().unique().sort(), series.dtype
+    chosen = values[[0, len(values) // 3, len(values) // 2, -1]].to_list()
+    known: list[Any] = [chosen[1], chosen[1:3], [chosen[0], chosen[3]]]
+    if dtype.is_numeric() or dtype.is_temporal():
+        known += [(chosen[1], chosen[2]), (None, chosen[1]), (chosen[2], None), [(chosen[0], chosen[1]), chosen[3]]]
+    return [ValueSet.read(one, dtype, "given") for one in known]
+
+
+def in_region(region: Region, modelled: pl.DataFrame) -> Any:
+    inside = np.zeros(modelled.height, dtype=bool)
+    for box in region.boxes:
+        flags = [wanted.contains(modelled.get_column(name)) for name, wanted in box.items()]
+        inside |= np.logical_and.reduce(flags) if flags else True
+    return inside
+
+
+@each_kind
+def test_a_value_lies_in_a_set_if_and_only_if_what_is_modelled_lies_in_its_translation(kind: str) -> None:
+    transform = EXAMPLES[kind]
+    name = transform.target.name
+    relations = Relations(tuple(FRAME.columns), dict(FRAME.schema), {}, (), (transform,))
+    modelled = relations.forward(FRAME)
+    for wanted in sets_of(FRAME[name]):
+        region = relations.translate({name: wanted}, observed=True)
+        is_wanted, is_inside = wanted.contains(FRAME[name]), in_region(region, modelled)
+        assert is_inside[is_wanted].all()  # always a necessary condition
+        if region.exact:
+            assert (is_inside == is_wanted).all()
+        overlaps = sum((in_region(Region((box,)), modelled).astype(int) for box in region.boxes), np.zeros(N, int))
+        assert overlaps.max(initial=0) <= 1  # disjoint boxes
+    if kind not in ("computed", "state", "gap", "clock", "decimals"):
+        assert all(relations.translate({name: one}, observed=True).exact for one in sets_of(FRAME[name]))
+
+
+@each_kind
+def test_conditional_draws_fit_and_vary_and_its_probabilities_add_up(kind: str, whole_model: arf_dask.Model) -> None:
+    name = EXAMPLES[kind].target.name
+    given = {name: FRAME[name].unique(maintain_order=True)[:3].to_list()}
+    rows = whole_model.sample(60, given=given, seed=4)
+    assert rows[name].is_in(pl.Series(given[name], dtype=FRAME.schema[name]).implode()).all()
+    assert rows.n_unique() == 60
+    assert whole_model.check(rows)["broken"].fill_null(0).sum() == 0
+    assert np.isfinite(whole_model.log_density(rows, given=given).to_numpy()).all()
+    values = FRAME[name].unique().sort()
+    if EXAMPLES[kind].one_to_one and not isinstance(FRAME.schema[name], pl.String | pl.Categorical):
+        middle = values[len(values) // 2]
+        parts = [(None, middle), arf_dask.Interval(middle, None, closed="none")]
+        assert sum(whole_model.probability({name: part}) for part in parts) == pytest.approx(1.0, abs=5e-3)
+
+
 @each_kind
 def test_a_model_file_describes_it_completely(kind: str) -> None:
     relations = Relations(tuple(FRAME.columns), dict(FRAME.schema), {}, (), (EXAMPLES[kind],))
@@ -140,6 +193,11 @@ def test_transforms_are_sorted_by_what_they_need() -> None:
     assert in_order([needs_high, EXAMPLES["gap"]]) == [EXAMPLES["gap"], needs_high]
     circle = Computed(target("low", 0), parse_expression("high - 1"))
     assert in_order([circle, EXAMPLES["gap"]]) is None
+
+
+@pytest.fixture(scope="module")
+def whole_model() -> arf_dask.Model:
+    return arf_dask.fit(FRAME, trees=3, max_rounds=1, seed=1)
 
 
 def test_all_kinds_together_are_fitted_sampled_completed_saved_and_checked(tmp_path: Path) -> None:
