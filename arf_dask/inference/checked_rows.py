@@ -28,6 +28,7 @@ MOST_ATTEMPTS = 1_000
 LEAST_DRAWN = 256
 MOST_FRUITLESS = 8 * BLOCK_ROWS  # rows that are drawn before giving up if none of them fits
 EFFECTIVE_SHARE = 2  # rows of the effective sample size per row that is kept, where inputs are solved for
+MOST_CANDIDATES = 256  # rows of which at least one is kept, however different their weights are
 RARE = 0.02  # acceptance rate below which inputs are solved for
 
 
@@ -102,7 +103,8 @@ class Checked(NamedTuple):
             return rebuilt_rows[:0]
         # Rows are chosen without replacement, and few enough of them that their weights still decide.
         n_effective = int(row_weights.sum() ** 2 / (row_weights**2).sum())
-        n_chosen = min(missing, max(1, n_effective // EFFECTIVE_SHARE))
+        n_enough = max(1, n_effective // EFFECTIVE_SHARE, len(row_weights) // MOST_CANDIDATES)
+        n_chosen = min(missing, n_fitting, n_enough)
         chosen_rows = rng.choice(len(row_weights), n_chosen, replace=False, p=row_weights / row_weights.sum())
         return rebuilt_rows[np.sort(chosen_rows)]
 

@@ -18,6 +18,7 @@ from arf_dask.rules.relations import Relations
 from arf_dask.rules.solving import adjust, solve
 from arf_dask.rules.targets import Target
 from arf_dask.rules.transforms import Transform
+from arf_dask.schema.columns import Schema
 from arf_dask.typing import Floats
 
 
@@ -153,4 +154,14 @@ def log_weights(fitted: Fitted, after: pl.DataFrame, columns: Sequence[str]) -> 
     other_names = [name for name in names if name not in columns]
     other_logs = row_log_density(fitted.tables, read_rows(rows, fitted.tables, dict.fromkeys(other_names, all_known)))
     with np.errstate(invalid="ignore", over="ignore"):
+        joint_logs += sum(_log_cells(schema, name, after.get_column(name)) for name in columns)
         return np.where(np.isfinite(joint_logs), joint_logs - other_logs, -np.inf)
+
+
+def _log_cells(schema: Schema, name: str, values: pl.Series) -> Floats:
+    """Return the log width of the numbers that are rounded to each value; 0 for spikes, which have a probability."""
+    column = schema.columns[schema.names.index(name)]
+    if column.axis is None or column.axis.grid or column.axis.decimals is None:
+        return np.zeros(len(values))
+    is_spike = np.isin(column.axis.to_axis(values), column.points)
+    return np.where(is_spike, 0.0, -column.axis.decimals * np.log(10.0))

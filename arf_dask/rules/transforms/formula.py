@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
@@ -48,6 +48,8 @@ class Computed(Transform):
         return self.target.values(self.target.formula_units(evaluate(self.formula, frame)))
 
     def translate(self, wanted: ValueSet, known: Box, relations: Relations) -> Region:
+        if self._is_copy(relations):
+            return EVERYTHING  # `implies` has passed the set on
         if not all(name in known and known[name].is_single for name in self.inputs):
             return Region(({},), exact=False)
         row = pl.DataFrame({name: known[name].single() for name in self.inputs})
@@ -55,20 +57,24 @@ class Computed(Transform):
 
     def implies(self, wanted: ValueSet, relations: Relations) -> Box:
         """Solve a formula with a single input for it."""
-        if wanted.null or wanted.nan or len(self.inputs) != 1:
+        if self._is_copy(relations):
+            return {self.inputs[0]: replace(wanted, dtype=relations.dtypes[self.inputs[0]])}
+        if wanted.null or wanted.nan or len(self.inputs) != 1 or self.target.is_text:
             return {}
         (column,) = self.inputs
-        if self.target.is_text:
-            return (
-                {column: ValueSet(relations.dtypes[column], spans=wanted.spans)}
-                if isinstance(self.formula, Name)
-                else {}
-            )
         solution = solve(self._equation, column, is_text=self.target.is_text)
         if solution is None or not relations.dtypes[column].is_numeric() or not self.target.dtype.is_numeric():
             return {}
         solved_spans = _solved_spans(solution, self.target, wanted)
         return {} if solved_spans is None else {column: relations.target_of(column).set_of_numbers(solved_spans)}
+
+    def _is_copy(self, relations: Relations) -> bool:
+        """Whether the column has the values of another one."""
+        if not isinstance(self.formula, Name):
+            return False
+        dtype = relations.dtypes[self.formula.column]
+        is_text = self.target.is_text and isinstance(dtype, pl.String | pl.Categorical | pl.Enum)
+        return is_text or (dtype == self.target.dtype and not dtype.is_float())
 
     def faults(self, frame: pl.DataFrame) -> pl.Series:
         """Flag rows where the formula gives a value outside the dtype or the observed range, or an unexpected null."""
