@@ -52,14 +52,6 @@ class Dependence:
             edges_by_variable[edge.child].append((edge_index, edge.parent))
         return edges_by_variable
 
-    @cached_property
-    def parent_edges(self) -> list[int]:
-        """Per variable: the edge to its parent, -1 if it has none."""
-        parent_by_variable = [-1] * len(self.bins)
-        for edge_index, edge in enumerate(self.edges):
-            parent_by_variable[edge.child] = edge_index
-        return parent_by_variable
-
     def code_bins(self, number: int) -> Ints | None:
         """Return the bin of every code of a variable; None if it has no edge."""
         return self.bins[number] if self.edges and self.neighbours[number] else None

@@ -547,8 +547,8 @@ def _check_number_column(fitted: Fitted, name: str, what: str) -> None:
     _checked_names(fitted, [name])
     schema = fitted.schema
     has_levels = not is_numeric(fitted.dtypes[name])
-    if name in schema.names and name not in fitted.relations.targets:
-        has_levels = schema.columns[schema.names.index(name)].kind != "numeric"
+    if name in schema.positions and name not in fitted.relations.targets:
+        has_levels = schema.columns[schema.positions[name]].kind != "numeric"
     if has_levels:
         raise OptionError(f"{what}: {name!r} has levels ({fitted.dtypes[name]}), not numbers. Use probability.")
 

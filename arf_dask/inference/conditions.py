@@ -195,7 +195,7 @@ def read_box(box: Box, schema: Schema, where: str = "given", *, mixed: bool = Fa
     """Convert a box of modelled columns to a conjunction, in which sets may be empty."""
     allowed_sets: Conjunction = {}
     for name, wanted in box.items():
-        position = schema.names.index(name)
+        position = schema.positions[name]
         column = schema.columns[position]
         if column.kind == "empty":
             if not wanted.null:

@@ -66,7 +66,7 @@ def region_share(tables: LeafTables, boxes: Sequence[Box], given: Sequence[Box])
 
 def check_names(frame: pl.DataFrame, schema: Schema) -> None:
     """Raise a DataError for unknown columns: a misspelt column would be silently marginalised."""
-    unknown_names = [name for name in frame.columns if name not in schema.names]
+    unknown_names = [name for name in frame.columns if name not in schema.positions]
     if unknown_names:
         raise DataError(
             f"{unknown_column(unknown_names[0], schema.names, 'data')} Drop what the model has not learned."

@@ -191,7 +191,7 @@ def assemble(
                 column.key, first_row, len(order), rng, column.name, column.dtype, seed=key_seed
             )
     # Build the frame by name: a list of series would rename a column called "".
-    return pl.DataFrame({name: columns[name] for name in tables.schema.names})
+    return pl.DataFrame({name: columns[name] for name in tables.schema.dtypes})
 
 
 def _variable_sampler(tables: LeafTables, table: VariableTables, split: NDArray[np.bool_]) -> VariableSampler:

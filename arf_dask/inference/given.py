@@ -112,7 +112,7 @@ def _read_box(given: Mapping[Any, Any], fitted: Fitted, where: str) -> Box:
         box[name] = wanted = ValueSet.read(known, dtypes[name], f"{where}: {name!r}")
         if name in relations.targets:
             continue
-        column = schema.columns[schema.names.index(name)]
+        column = schema.columns[schema.positions[name]]
         if column.kind == "categorical" and (unseen := unseen_level(wanted, column, f"{where}: {name!r}")) is not None:
             raise unseen
         if column.kind == "empty" and wanted.spans:

@@ -114,7 +114,7 @@ def _only_nulls(
     is_possible = ~np.isneginf(row_densities(tables, known, {}).total())
     only_nulls = {}
     for position, allowed in conjunction.items():
-        name = tables.schema.names[position]
+        name = tables.schema.columns[position].name
         without_value = np.isneginf(row_densities(tables, known, {position: allowed}, unknown_only=True).total())
         cells = places[without_value & is_possible & ~flags[name][places]]
         if len(cells):

@@ -160,7 +160,7 @@ def log_weights(fitted: Fitted, after: pl.DataFrame, columns: Sequence[str]) -> 
 
 def _log_cells(schema: Schema, name: str, values: pl.Series) -> Floats:
     """Return the log width of the numbers that are rounded to each value; 0 for spikes, which have a probability."""
-    column = schema.columns[schema.names.index(name)]
+    column = schema.columns[schema.positions[name]]
     if column.axis is None or column.axis.grid or column.axis.decimals is None:
         return np.zeros(len(values))
     is_spike = np.isin(column.axis.to_axis(values), column.points)

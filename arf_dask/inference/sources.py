@@ -283,7 +283,7 @@ def _relaxed(sampler: Sampler, boxes: Sequence[Box]) -> RelaxedSource:
     column_conditions: dict[str, ConditionSampler] = {}
     told: dict[str, ValueSet] = {}
     for name, wanted in box.items():
-        if schema.names.index(name) in kept_part or schema.variable_of(name) is None:
+        if schema.positions[name] in kept_part or schema.variable_of(name) is None:
             continue
         column_condition = condition_sampler(sampler, parse([{name: wanted}], schema))
         if column_condition is not None:

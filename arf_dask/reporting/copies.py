@@ -27,6 +27,22 @@ def copy_rates(real: pl.DataFrame, others: Sequence[pl.DataFrame], key: Key) -> 
     return [_rates(known, near, cell_words(_plain(rows), key)) for rows in others]
 
 
+def repeat_rates(real: pl.DataFrame, key: Key) -> CopyRates:
+    """Return the share of rows of `real` that equal another row of `real` in all columns, and in all but one."""
+    cells = cell_words(_plain(real), key)
+    identical = _is_repeated(row_words(cells))
+    if real.width == 1:
+        return CopyRates(float(identical.mean()), float(identical.mean()))
+    near = near_words(cells)
+    repeated = [_is_repeated(near[:, place]) for place in range(near.shape[1])]
+    return CopyRates(float(identical.mean()), float(np.logical_or.reduce([identical, *repeated]).mean()))
+
+
+def _is_repeated(words: Words) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+    _, index, counts = np.unique(words, return_inverse=True, return_counts=True)
+    return np.asarray(counts[index.ravel()] > 1)
+
+
 def _rates(known: Words, near: Words | None, asked: Words) -> CopyRates:
     identical = np.isin(row_words(asked), known)
     if near is None:

@@ -13,7 +13,7 @@ from arf_dask.reporting.fidelity import Fidelity, mean_shape
 from arf_dask.reporting.page_style import STYLE
 from arf_dask.reporting.pictures import Whisker, bars, gauge, heatmap, number, overlay, text, whiskers
 from arf_dask.reporting.privacy import Privacy
-from arf_dask.reporting.verdict import ATTACK_NAMES, Verdict, weakest_columns
+from arf_dask.reporting.verdict import ATTACK_NAMES, LEAST_ROWS, Verdict, weakest_columns
 from arf_dask.reporting.words import plain_name
 
 MOST_CARDS = 80  # maximum columns with a chart, the weakest first
@@ -101,12 +101,14 @@ def _summary(verdict: Verdict, fidelity: Fidelity, privacy: Privacy) -> str:
 def fidelity_colour(fidelity: Fidelity) -> str:
     """Return the colour class of the fidelity verdict."""
     auc = fidelity.detection.auc
+    if fidelity.detection.rows < LEAST_ROWS:
+        return "fair"
     return "good" if auc <= 0.6 else "fair" if auc <= 0.8 or np.isnan(auc) else "bad"
 
 
 def privacy_colour(verdict: Verdict) -> str:
     """Return the colour class of the privacy verdict."""
-    if verdict.privacy.endswith("leaks"):
+    if verdict.privacy.endswith(("leaks", "are copies")):
         return "bad"
     return "good" if "no attack" in verdict.privacy else "fair"
 

@@ -9,7 +9,7 @@ import polars as pl
 
 from arf_dask.data.fingerprints import Key
 from arf_dask.reporting.columns import Sides, has_levels, sample_frame
-from arf_dask.reporting.copies import CopyRates, copy_rates, rare_levels
+from arf_dask.reporting.copies import CopyRates, copy_rates, rare_levels, repeat_rates
 from arf_dask.reporting.curves import Curve, make_curve
 from arf_dask.reporting.legal_tests import Game, infer_attributes, link, single_out
 from arf_dask.reporting.membership import (
@@ -47,7 +47,7 @@ class Privacy(NamedTuple):
     model_attacks: dict[str, Curve]  # attacks that require the model file
     scores: dict[str, Scores]
     exposed: pl.DataFrame  # row, attack, outsiders (share of outsiders that score as high)
-    copies: dict[str, CopyRates]  # of synthetic and held-out rows
+    copies: dict[str, CopyRates]  # of synthetic and held-out rows, and of real rows among themselves
     nearer: float | None  # share of synthetic rows nearer to training than to held-out rows
     games: dict[str, Game]
     inference: dict[str, Game]
@@ -98,7 +98,7 @@ def measure_privacy(
     key = Key(int(rng.integers(2**62)), int(rng.integers(2**62)))
     frames = {"synthetic": synthetic} if holdout is None else {"synthetic": synthetic, "holdout": holdout}
     rates = copy_rates(real, [sample_frame(frame, COPY_ROWS, rng) for frame in frames.values()], key)
-    copies = dict(zip(frames, rates, strict=True))
+    copies = {**dict(zip(frames, rates, strict=True)), "real": repeat_rates(sample_frame(real, COPY_ROWS, rng), key)}
     progress.advance()
     rare = rare_levels(real, synthetic, [name for name, dtype in real.schema.items() if has_levels(dtype)])
     progress.advance()

@@ -19,6 +19,8 @@ ATTACK_NAMES = {
     "lira_log_density": "LiRA on the model's log-density",
 }
 WEAK = 3  # columns named as the weakest
+LEAST_ROWS = 100  # rows of each kind below which no verdict is given
+MANY_COPIES = 0.05  # share of copies beyond what is usual that decides the verdict
 UNSURE = 0.6  # upper interval bound of the strongest attack's AUC below which attacks count as unsuccessful
 
 
@@ -55,6 +57,8 @@ def weakest_columns(fidelity: Fidelity) -> list[str]:
 
 def _fidelity_word(fidelity: Fidelity) -> str:
     auc = fidelity.detection.auc
+    if fidelity.detection.rows < LEAST_ROWS:
+        return "Too few rows to say"
     for limit, word in ((0.55, "Hard to tell from real rows"), (0.65, "Close"), (0.8, "Recognisable")):
         if auc <= limit:
             return word
@@ -87,10 +91,11 @@ def _fidelity_reasons(fidelity: Fidelity) -> list[str]:
 
 
 def _privacy_word(privacy: Privacy) -> str:
-    worst = privacy.worst
+    worst, copies = privacy.worst, _excess_copies(privacy)
+    if copies > MANY_COPIES:
+        return f"{privacy.copies['synthetic'].identical:.0%} of the synthetic rows are copies"
     if worst is None:
         return "Not attack-tested"
-    copies = _excess_copies(privacy)
     if worst[1].interval[0] > 0.7 or copies > 0.01:
         return "Attack-tested: leaks"
     if worst[1].interval[0] > 0.55 or copies > 0.001:
@@ -101,9 +106,13 @@ def _privacy_word(privacy: Privacy) -> str:
 
 
 def _privacy_reasons(privacy: Privacy) -> list[str]:
-    worst = privacy.worst
+    worst, synthetic = privacy.worst, privacy.copies["synthetic"]
     if worst is None:
-        return ["There were no held-out rows, or too few: without them no membership attack can be judged."]
+        return [
+            "There were no held-out rows, or too few: without them no membership attack can be judged.",
+            f"{synthetic.identical:.2%} of synthetic rows equal a training row; "
+            f"{privacy.copies['real'].identical:.2%} of the training rows equal another one.",
+        ]
     name, curve = worst
     low, high = curve.interval
     reasons = [
@@ -114,7 +123,7 @@ def _privacy_reasons(privacy: Privacy) -> list[str]:
     reasons.append(
         f"At one false alarm in a hundred, the best attack recognises {catches.tpr['0.01']:.1%} of the training rows."
     )
-    synthetic, holdout = privacy.copies["synthetic"], privacy.copies["holdout"]
+    holdout = privacy.copies["holdout"]
     reasons.append(
         f"{synthetic.identical:.2%} of synthetic rows equal a training row, {holdout.identical:.2%} of held-out rows. "
         f"In all but one column: {synthetic.near:.2%} and {holdout.near:.2%}."
@@ -132,5 +141,6 @@ def _privacy_reasons(privacy: Privacy) -> list[str]:
 
 
 def _excess_copies(privacy: Privacy) -> float:
-    holdout = privacy.copies.get("holdout")
-    return privacy.copies["synthetic"].identical - (0.0 if holdout is None else holdout.identical)
+    """Return the share of copies beyond that of held-out rows, or of real rows that equal others."""
+    usual = privacy.copies.get("holdout", privacy.copies["real"])
+    return privacy.copies["synthetic"].identical - usual.identical

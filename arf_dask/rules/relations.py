@@ -103,12 +103,6 @@ class Relations:
         return Target(column, self.dtypes[column], self.decimals.get(column))
 
     @cached_property
-    def affected(self) -> frozenset[str]:
-        """Columns whose distribution may differ from that of the model."""
-        compared_names = (name for rule in self.enforced for name in rule.columns)
-        return frozenset((*self.targets, *compared_names))
-
-    @cached_property
     def enforced(self) -> list[Comparison]:
         """Exact rules that must be checked in every synthetic row."""
         checked_rules = [rule for rule in self.rules if rule.exact and rule.kind in ("formula", "order", "difference")]

@@ -8,7 +8,8 @@ combination of a bundle: points; or an interval of a number line) and *codes*, t
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -140,15 +141,33 @@ class Schema(TextInNotebooks):
     ] = ()  # variables whose missing rows differ from the other rows: trees split on missingness first
     rules: tuple[Rule, ...] = ()  # in schemas shown to users: the rules between columns
 
+    def __getstate__(self) -> dict[str, object]:
+        # Cached properties are not sent to workers.
+        return {stored_field.name: getattr(self, stored_field.name) for stored_field in fields(self)}
+
     @property
     def names(self) -> list[str]:
         """Names of the columns, in order."""
         return [column.name for column in self.columns]
 
-    @property
+    @cached_property
+    def positions(self) -> dict[str, int]:
+        """Positions of the columns, by name."""
+        return {column.name: position for position, column in enumerate(self.columns)}
+
+    @cached_property
     def dtypes(self) -> dict[str, pl.DataType]:
         """Dtypes of the columns, by name."""
         return {column.name: column.dtype for column in self.columns}
+
+    @cached_property
+    def _locations(self) -> dict[int, ColumnLocation]:
+        """The variables and member indices that model the columns, by position."""
+        return {
+            column_id: ColumnLocation(variable_id, member)
+            for variable_id, variable in enumerate(self.variables)
+            for member, column_id in enumerate(variable.columns)
+        }
 
     @property
     def keys(self) -> list[str]:
@@ -162,11 +181,7 @@ class Schema(TextInNotebooks):
 
     def variable_of(self, name: str) -> ColumnLocation | None:
         """Return the variable and member index that model a column; None for keys and empty columns."""
-        column_id = self.names.index(name)
-        for variable_id, variable in enumerate(self.variables):
-            if column_id in variable.columns:
-                return ColumnLocation(variable_id, variable.columns.index(column_id))
-        return None
+        return self._locations.get(self.positions[name])
 
     def lead_column(self, variable: Variable) -> Column:
         """Return the first member of a variable: the number line, if the variable has one."""

@@ -13,6 +13,7 @@ import pytest
 import arf_dask
 from arf_dask.errors import DataError, OptionError
 from arf_dask.reporting.distances import histogram
+from arf_dask.reporting.page import privacy_colour
 
 HOSTILE = ["<script>alert(1)</script>", '"><img src=x onerror=alert(2)>', "‮مرحبا", "n" * 500, "🦊\n&amp;", "a' b"]
 
@@ -107,11 +108,25 @@ def test_without_held_out_rows_there_are_no_attacks_but_copies() -> None:
     real = table(200, 1)
     report = arf_dask.report(real, real, seed=0, progress=False)
     figures = report.to_dict()["privacy"]
-    assert report.verdict.privacy == "Not attack-tested"
+    assert report.verdict.privacy == "100% of the synthetic rows are copies"
+    assert privacy_colour(report.verdict) == "bad"
+    fresh = arf_dask.report(real, table(200, 2), seed=0, progress=False)
+    assert fresh.verdict.privacy == "Not attack-tested"
+    with_holdout = arf_dask.report(real, real, holdout=table(200, 3), seed=0, shadows=0, progress=False)
+    assert with_holdout.verdict.privacy == "100% of the synthetic rows are copies"
     assert figures["attacks"] == {}
     assert figures["worst_attack"] is None
     assert figures["copies"]["synthetic"]["identical"] == 1.0
     assert "Not tested" in report.to_html()
+
+
+def test_rows_that_are_usually_repeated_are_no_copies_and_thirty_rows_get_no_verdict() -> None:
+    coins = pl.DataFrame({"a": [0, 1] * 150, "b": [0, 0, 1, 1] * 75})
+    report = arf_dask.report(coins, coins.reverse(), seed=0, progress=False)
+    assert report.to_dict()["privacy"]["copies"]["real"]["identical"] == 1.0
+    assert report.verdict.privacy == "Not attack-tested"
+    few = arf_dask.report(table(30, 1), table(30, 2), seed=0, progress=False)
+    assert few.verdict.fidelity == "Too few rows to say"
 
 
 def test_any_frame_and_other_text_types_are_taken(tmp_path: Path) -> None:
