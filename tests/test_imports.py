@@ -98,7 +98,7 @@ LEARNING = {
     "data/value_counts",
     "data/bins",
     "data/opening",
-    "rules/clock_gaps",
+    "rules/transforms/gap_search",
     "schema/bundles",
     "schema/discrete",
     "schema/draft",

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 import polars as pl
 
-from arf_dask.rules.clock_gaps import with_clock_gaps
 from arf_dask.rules.declaring import Declared, as_order, formula_of, formula_target
 from arf_dask.rules.expressions import (
     Call,
@@ -20,21 +19,17 @@ from arf_dask.rules.expressions import (
     split_remainder,
 )
 from arf_dask.rules.finding import Findings
-from arf_dask.rules.grids import find_grid, with_zones
-from arf_dask.rules.order_gaps import is_modelled_by_gap, is_tie
+from arf_dask.rules.grids import with_zones
 from arf_dask.rules.order_search import COPY_SHARE
 from arf_dask.rules.relations import Relations, Rule
 from arf_dask.rules.scoring import LEAST_SHARE, NEARLY_ALL, Scored, describe_formula
 from arf_dask.rules.targets import Target
 from arf_dask.rules.transforms import Transform, in_order
-from arf_dask.rules.transforms.chain import Chain
-from arf_dask.rules.transforms.decimals import Decimals
+from arf_dask.rules.transforms.chain import without_hour
 from arf_dask.rules.transforms.formula import Computed, Stated, text_sentinel
 from arf_dask.rules.transforms.gap import Gap
-from arf_dask.rules.transforms.grid import Indexed
-from arf_dask.rules.transforms.hours import Hourless, hour_source
-from arf_dask.rules.transforms.texts import Parsed
-from arf_dask.rules.transforms.times import Timed
+from arf_dask.rules.transforms.gap_search import is_modelled_by_gap, is_tie, with_clock_gaps
+from arf_dask.rules.transforms.hours import hour_source
 from arf_dask.rules.verification import Asked, ColumnFacts, Counted
 
 MOST_LOWERS = 8
@@ -122,11 +117,26 @@ def build(suggested: Suggested, sample: pl.DataFrame, facts: Mapping[str, Column
     rules += [Rule(str(rule), "difference", rule.columns, 1.0, True) for rule in kept_pairs if rule.sign == "!="]
     _take_grids(grids, row_counts, targets, rules, transforms)
     _take_hours(suggested.hours, row_counts, len(usable_formulas), facts, targets, rules, transforms)
-    ordered_transforms = _acyclic(with_clock_gaps(transforms, sample))
-    ordered_transforms = _with_gap_decimals(ordered_transforms, count)
-    ordered_transforms = _with_gap_steps(ordered_transforms, sample, count)
+    measure = RowCounts(count)
+    ordered_transforms = [one.refined(sample, measure) for one in _acyclic(with_clock_gaps(transforms, sample))]
     dtypes = dict(sample.schema)
     return Relations(tuple(sample.columns), dtypes, decimals, tuple(rules), tuple(ordered_transforms))
+
+
+@dataclass(frozen=True)
+class RowCounts:
+    """Counts over all rows that transforms ask for."""
+
+    count: Count
+
+    def n_off_grid(self, transform: Transform) -> int:
+        """Return the number of rows whose value the transform cannot express."""
+        return int(self.count(Asked(grids=(transform,))).off_grid[0])
+
+    def digits(self, transform: Transform) -> int:
+        """Return the decimals that represent all values of the modelled column, as a bit mask."""
+        (summary,) = self.count(Asked(gaps=(transform,))).gaps
+        return 0 if summary is None else summary.digits
 
 
 def _variants(one: Scored) -> list[Scored]:
@@ -288,9 +298,7 @@ def _take_grids(
     """Add the grids that contain the values of all rows, and mixtures of decimals."""
     for grid, n_off_grid in zip(grids, counted.off_grid, strict=True):
         name = grid.target.name
-        if name in transforms or n_off_grid or (isinstance(grid, Decimals) and not _same_decimals(grid, targets[name])):
-            continue
-        if isinstance(grid, Indexed) and grid.grid == "multiple" and targets[name].decimals is None:
+        if name in transforms or n_off_grid or not grid.is_confirmed(targets[name]):
             continue
         transforms[name] = grid
         if grid.text():
@@ -314,7 +322,9 @@ def _take_hours(
         rules.append(Rule(describe_formula(one), "formula", names, 1.0, True))
         grid = transforms.get(names[1])
         has_nulls = any(facts[name].nulls for name in names)
-        hourless = None if has_nulls else _without_hour(one, grid, targets[names[1]])
+        source = hour_source(one.formula)
+        assert source is not None
+        hourless = None if has_nulls else without_hour(grid, targets[names[1]], one.target, source[1])
         if hourless is not None:
             transforms[names[1]] = hourless
             if in_order(list(transforms.values())) is not None:
@@ -325,25 +335,6 @@ def _take_hours(
             transforms[one.target] = Computed(targets[one.target], one.formula)
             if in_order(list(transforms.values())) is None:
                 transforms.pop(one.target)
-
-
-def _without_hour(one: Scored, grid: Transform | None, target: Target) -> Transform | None:
-    """Return the transform of a timestamp without the hour that a formula reads; None if it is on a grid."""
-    source = hour_source(one.formula)
-    assert source is not None
-    hourless = Hourless(target, one.target, source[1])
-    match grid:
-        case Parsed() | Chain(Parsed(), Timed()):
-            parsed = grid if isinstance(grid, Parsed) else grid.first
-            return Chain(parsed, hourless) if isinstance(parsed.modelled_target.dtype, pl.Datetime) else None
-        case None | Timed():
-            return None if target.is_text else hourless
-    return None
-
-
-def _same_decimals(grid: Decimals, target: Target) -> bool:
-    """Whether the column has more decimals over all rows than any component of the mixture in the sample."""
-    return target.decimals is None or target.decimals > max(digits for digits, _ in grid.shares)
 
 
 def _acyclic(transforms: dict[str, Transform]) -> list[Transform]:
@@ -359,45 +350,9 @@ def _acyclic(transforms: dict[str, Transform]) -> list[Transform]:
         cyclic_transforms = [
             transform for name, transform in kept_transforms.items() if depends_on_itself(name, inputs_by_name)
         ]
-        order_gaps = [gap.target.name for gap in cyclic_transforms if isinstance(gap, Gap) and not gap.levels]
-        kept_transforms.pop(order_gaps[-1])
+        optional_names = [one.target.name for one in cyclic_transforms if one.is_optional]
+        kept_transforms.pop(optional_names[-1])
     return ordered
-
-
-def _with_gap_decimals(transforms: Iterable[Transform], count: Count) -> list[Transform]:
-    """Set the decimals of float gaps from the differences, ignoring floating-point noise in their last digits."""
-    rounded_transforms = []
-    for transform in transforms:
-        if isinstance(transform, Gap) and transform.target.is_float and not transform.levels:
-            decimals = transform.target.decimals
-            if decimals is not None:
-                candidate_gaps = [replace(transform, decimals=d) for d in range(decimals, min(decimals + 4, 10))]
-                gap_counts = count(Asked(gaps=(replace(transform, decimals=9),)))
-                digits = 0 if gap_counts.gaps[0] is None else gap_counts.gaps[0].digits
-                transform = next(
-                    (gap for gap in candidate_gaps if digits >> (gap.decimals or 0) & 1),
-                    replace(transform, decimals=None),
-                )
-        rounded_transforms.append(transform)
-    return rounded_transforms
-
-
-def _with_gap_steps(transforms: Iterable[Transform], sample: pl.DataFrame, count: Count) -> list[Transform]:
-    """Set the step of gaps of columns whose values are all multiples of a step, such as half hours."""
-    stepped_transforms = []
-    for transform in transforms:
-        if (
-            isinstance(transform, Gap)
-            and transform.target.is_float
-            and not transform.levels
-            and transform.target.decimals is not None
-        ):
-            grid = find_grid(sample.get_column(transform.target.name), transform.target, clock=False)
-            is_on_grid = isinstance(grid, Indexed) and not grid.off_grid(transform.base_units(sample)).any()
-            if isinstance(grid, Indexed) and is_on_grid and count(Asked(grids=(grid,))).off_grid[0] == 0:
-                transform = replace(transform, step=grid.step, least=grid.step if transform.least else transform.least)
-        stepped_transforms.append(transform)
-    return stepped_transforms
 
 
 def _circular(one: Scored, declared: Declared, formulas: Sequence[Scored]) -> bool:

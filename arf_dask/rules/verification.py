@@ -14,7 +14,6 @@ from arf_dask.rules.evaluation import evaluate, satisfied
 from arf_dask.rules.expressions import Comparison, Node
 from arf_dask.rules.targets import Target, decimals_of
 from arf_dask.rules.transforms import Transform
-from arf_dask.rules.transforms.gap import Gap
 
 COUNTS = ("rows", "known", "held", "alike", "checked", "fine", "ties", "covered", "off_grid")
 
@@ -65,7 +64,7 @@ class Asked:
 
     formulas: tuple[tuple[Target, Node], ...] = ()
     comparisons: tuple[Comparison, ...] = ()
-    gaps: tuple[Gap, ...] = ()
+    gaps: tuple[Transform, ...] = ()
     decimals: dict[str, int | None] = field(default_factory=dict)
     grids: tuple[Transform, ...] = ()
 
@@ -91,10 +90,7 @@ def count(asked: Asked, frame: pl.DataFrame) -> Counted:
     formula_counts = np.array([_formula_counts(target, node, frame) for target, node in asked.formulas]).reshape(-1, 3)
     comparison_counts = np.array([_comparison_counts(rule, frame, asked) for rule in asked.comparisons]).reshape(-1, 3)
     gap_series = [gap.forward(frame)[gap.target.name] for gap in asked.gaps]
-    level_rows = [
-        int(series.is_in(list(gap.levels)).sum()) if gap.levels else 0
-        for gap, series in zip(asked.gaps, gap_series, strict=True)
-    ]
+    level_rows = [gap.n_covered(series) for gap, series in zip(asked.gaps, gap_series, strict=True)]
     known, held, alike = formula_counts.astype(np.int64).T
     checked, fine, ties = comparison_counts.astype(np.int64).T
     gap_summaries = tuple(summarise_axis(series) for series in gap_series)

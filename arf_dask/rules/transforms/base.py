@@ -13,7 +13,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from graphlib import CycleError, TopologicalSorter
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, Self
 
 import numpy as np
 import polars as pl
@@ -37,6 +37,16 @@ class Resolved(NamedTuple):
     columns: Mapping[str, pl.Series]
     contradictory: Flags  # rows that contradict the transform
     unresolved: Flags  # rows whose modelled value depends on an unknown input, so that it has to be integrated out
+
+
+class Measure(Protocol):
+    """Counts over all rows."""
+
+    def n_off_grid(self, transform: Transform) -> int:
+        """Return the number of rows whose value a transform of one column cannot express."""
+
+    def digits(self, transform: Transform) -> int:
+        """Return the decimals that represent all values of a modelled column: a bit mask (see `axes.AxisSummary`)."""
 
 
 class Transform(ABC):
@@ -128,6 +138,23 @@ class Transform(ABC):
     def measured(self, series: pl.Series) -> pl.Series:
         """Return the values whose range over all rows is that of the target."""
         return series
+
+    def is_confirmed(self, target: Target) -> bool:
+        """Whether all rows, whose target is given, confirm what was found on a sample."""
+        return True
+
+    def refined(self, sample: pl.DataFrame, measure: Measure) -> Transform:
+        """Return the transform with the details that only counts over all rows decide."""
+        return self
+
+    def n_covered(self, modelled: pl.Series) -> int:
+        """Return the number of modelled values that are among the few possible ones, if there are only a few."""
+        return 0
+
+    @property
+    def is_optional(self) -> bool:
+        """Whether what the transform guarantees can be kept by drawing rows again instead."""
+        return False
 
     def with_target(self, target: Target) -> Self:
         """Return the transform of a column whose range was counted over all rows."""

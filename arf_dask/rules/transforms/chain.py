@@ -101,6 +101,14 @@ class Chain(Transform):
     def measured(self, series: pl.Series) -> pl.Series:
         return self.first.measured(series)
 
+    def is_confirmed(self, target: Target) -> bool:
+        return self.first.is_confirmed(target) and self.second.is_confirmed(target)
+
+    def implies(self, wanted: ValueSet, relations: Relations) -> Box:
+        region = self.first.translate(wanted, {}, relations)
+        sets = [box[self.target.name] for box in region.boxes]
+        return self.second.implies(ValueSet.union(sets), relations) if sets else {}
+
     def with_target(self, target: Target) -> Self:
         return replace(self, first=self.first.with_target(target))
 
@@ -175,6 +183,25 @@ class Chain(Transform):
         first = first_type.parse(target, None, first_details, dtypes, where)
         second_details = parse_fields(links[1]["details"], second_type.detail_types, MODEL_JSON, where)
         return cls(first, second_type.parse(first.modelled_target, node, second_details, dtypes, where))
+
+
+def without_hour(grid: Transform | None, target: Target, hour: str, zone: str) -> Transform | None:
+    """Return the transform of a timestamp without the hour that another column contains; None if it is on a grid.
+
+    Args:
+        grid: the transform of the timestamp so far, if any.
+        target: the timestamp.
+        hour: the column that contains the hour.
+        zone: the time zone of the hour; empty for the clock of the timestamp.
+    """
+    hourless = Hourless(target, hour, zone)
+    match grid:
+        case Parsed() | Chain(Parsed(), Timed()):
+            parsed = grid if isinstance(grid, Parsed) else grid.first
+            return Chain(parsed, hourless) if isinstance(parsed.modelled_target.dtype, pl.Datetime) else None
+        case None | Timed():
+            return None if target.is_text else hourless
+    return None
 
 
 def _described(transform: Transform) -> dict[str, Any]:

@@ -89,6 +89,10 @@ class Decimals(Transform):
         share_texts = ", ".join(f"{digits} decimals in {100 * share:.0f} %" for digits, share in self.shares)
         return f"{self.target.name} has {share_texts} of rows"
 
+    def is_confirmed(self, target: Target) -> bool:
+        """Whether the column has more decimals over all rows than any component of the mixture in the sample."""
+        return target.decimals is None or target.decimals > max(digits for digits, _ in self.shares)
+
     def details(self) -> dict[str, Any]:
         return {"shares": [[digits, share] for digits, share in self.shares]}
 

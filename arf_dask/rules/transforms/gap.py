@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
@@ -17,6 +17,7 @@ from arf_dask.rules.expressions import Call, Name, Node
 from arf_dask.rules.targets import Target
 from arf_dask.rules.transforms.base import (
     MOST_DECIMALS,
+    Measure,
     Resolved,
     Transform,
     is_finite,
@@ -24,13 +25,14 @@ from arf_dask.rules.transforms.base import (
     nulls_where,
     require_details,
 )
-from arf_dask.rules.transforms.grid import Indexed
+from arf_dask.rules.transforms.grid import Indexed, find_multiples
 from arf_dask.typing import Flags
 
 if TYPE_CHECKING:
     from arf_dask.rules.relations import Relations
 
 DAY = 1_440  # minutes
+MOST_GAP_DECIMALS = 9  # further digits of differences are noise
 SIGNIFICANT_DIGITS: dict[pl.DataType, int] = {pl.Float32(): 7, pl.Float16(): 4}
 LAST_CLOCK = 2_400  # midnight at the end of a day
 
@@ -303,6 +305,33 @@ class Gap(Distance):
     @property
     def sets_itself(self) -> bool:
         return self.least is not None
+
+    @property
+    def is_optional(self) -> bool:
+        return not self.levels
+
+    def refined(self, sample: pl.DataFrame, measure: Measure) -> Transform:
+        """Set the decimals and the step of gaps between floats."""
+        if not self.target.is_float or self.levels or self.target.decimals is None:
+            return self
+        return self._with_decimals(measure)._with_step(sample, measure)
+
+    def n_covered(self, modelled: pl.Series) -> int:
+        return int(modelled.is_in(list(self.levels)).sum()) if self.levels else 0
+
+    def _with_decimals(self, measure: Measure) -> Self:
+        """Set the decimals of the differences, ignoring floating-point noise in their last digits."""
+        decimals = self.target.decimals or 0
+        digits = measure.digits(replace(self, decimals=MOST_GAP_DECIMALS))
+        candidates = range(decimals, min(decimals + 4, MOST_GAP_DECIMALS + 1))
+        return replace(self, decimals=next((count for count in candidates if digits >> count & 1), None))
+
+    def _with_step(self, sample: pl.DataFrame, measure: Measure) -> Self:
+        """Set the step if all values of the column and of its base are multiples of it, such as half hours."""
+        grid = find_multiples(sample.get_column(self.target.name), self.target)
+        if grid is None or grid.off_grid(self.base_units(sample)).any() or measure.n_off_grid(grid):
+            return self
+        return replace(self, step=grid.step, least=grid.step if self.least else self.least)
 
     def details(self) -> dict[str, Any]:
         return {

@@ -137,6 +137,9 @@ class Indexed(Link):
         name = self.target.name
         return f"{name} is a multiple of {self.step:g}" if self.grid == "multiple" else f"{name} {WORDS[self.grid]}"
 
+    def is_confirmed(self, target: Target) -> bool:
+        return self.grid != "multiple" or target.decimals is not None
+
     def details(self) -> dict[str, Any]:
         return {"grid": self.grid, "step": self.step}
 

@@ -1,8 +1,11 @@
-"""Decide whether an ordered column is modelled by its gap above another column.
+"""Decide whether a column is modelled by its gap above another column, or by the minutes since another clock number.
 
-A gap guarantees the order, but it mixes two columns: what depends on the column alone then depends on a sum. It pays
+A gap guarantees an order, but it mixes two columns: what depends on the column alone then depends on a sum. It pays
 where rows would often break the order otherwise, or where the columns are equal in some rows. Elsewhere the column is
 modelled as it is, and the few rows that break the order are drawn again.
+
+An arrival is typically a few hours after its departure. Its time of day would have to be learned separately for every
+departure time, whereas the minutes in between depend on little else.
 """
 
 from __future__ import annotations
@@ -15,7 +18,9 @@ import polars as pl
 from arf_dask.rules.expressions import Name
 from arf_dask.rules.scoring import NEARLY_ALL, Scored
 from arf_dask.rules.targets import Target
-from arf_dask.rules.transforms.gap import Gap
+from arf_dask.rules.transforms.base import Transform
+from arf_dask.rules.transforms.gap import DAY, LAST_CLOCK, ClockGap, Gap
+from arf_dask.rules.transforms.grid import Indexed, clock_columns
 from arf_dask.runtime.seeds import Stage, generator
 
 LOST_SPIKES = 0.5  # minimum concentration of a gap, as a share of the concentration of its column
@@ -23,6 +28,9 @@ LEAST_ROWS = 500  # smaller samples do not tell how often an order would be brok
 WINDOW_SHARE = 0.1  # share of the rows, similar in the lower column, among which the upper column is exchanged
 RARELY_BROKEN = 0.02  # share of broken rows up to which rows are drawn again
 SOMETIMES_EQUAL = 0.01  # share of rows without a gap from which gaps have a spike at zero
+BIN = 15  # bin width in minutes
+LEAST_GAIN = 0.3  # minimum reduction in entropy, in nats, from the column to the gaps
+LEAST_CLOCKS = 100
 
 
 def is_tie(
@@ -65,3 +73,49 @@ def _concentration(series: pl.Series) -> float:
     """Return the probability that two random rows have the same value."""
     value_counts = series.alias("").value_counts()["count"].to_numpy() if len(series) else np.ones(1)
     return float(((value_counts / value_counts.sum()) ** 2).sum())
+
+
+def with_clock_gaps(transforms: Mapping[str, Transform], sample: pl.DataFrame) -> dict[str, Transform]:
+    """Replace clock grids by gaps since the clock column with the lowest entropy, if that is low enough."""
+    all_transforms = dict(transforms)
+    clock_names = [name for name in clock_columns(sample) if not isinstance(sample.schema[name], pl.Decimal)]
+    for name, transform in transforms.items():
+        if not (isinstance(transform, Indexed) and transform.grid == "clock" and name in clock_names):
+            continue
+        if transform.target.low == 0 and transform.target.high == LAST_CLOCK:
+            continue  # midnight is both 0 and 2400
+        base_names = [base for base in clock_names if base != name and name not in _sources(base, all_transforms)]
+        gap_minutes = {base: ClockGap(transform.target, base).forward(sample)[name] for base in base_names}
+        spreads = {base: _spread(gap) for base, gap in gap_minutes.items() if _is_later(gap)}
+        best_base = min(spreads, key=lambda base: spreads[base], default=None)
+        if best_base is not None and spreads[best_base] <= _spread(transform.forward(sample)[name]) - LEAST_GAIN:
+            all_transforms[name] = ClockGap(transform.target, best_base)
+    return all_transforms
+
+
+def _sources(name: str, transforms: Mapping[str, Transform]) -> set[str]:
+    """Return all columns that a column is rebuilt from, directly or indirectly."""
+    source_names: set[str] = set()
+    pending_names = [name]
+    while pending_names:
+        column = pending_names.pop()
+        inputs = transforms[column].inputs if column in transforms else ()
+        pending_names += [input_name for input_name in inputs if input_name not in source_names]
+        source_names |= set(inputs)
+    return source_names
+
+
+def _is_later(minutes: pl.Series) -> bool:
+    """Whether the median gap is less than half a day; otherwise the other column is the later one."""
+    median_gap = minutes.median()
+    return isinstance(median_gap, int | float) and median_gap < DAY / 2
+
+
+def _spread(minutes: pl.Series) -> float:
+    """Return the entropy of minutes in bins of a quarter of an hour; infinite if there are too few rows."""
+    known_minutes = minutes.drop_nulls().to_numpy()
+    if len(known_minutes) < LEAST_CLOCKS:
+        return np.inf
+    bin_shares = np.bincount(known_minutes % DAY // BIN) / len(known_minutes)
+    bin_shares = bin_shares[bin_shares > 0]
+    return float(-(bin_shares * np.log(bin_shares)).sum())
