@@ -83,7 +83,7 @@ def test_a_model_from_merged_parts_is_the_model_from_the_whole() -> None:
     data = table(600, 0)
     forest = arf_dask.adversarial_forest(data, trees=3, seed=1)
     context = SumContext(forest.schema, 0, [routing_table(tree) for tree in forest.trees], 1, forest.structure)
-    about: dict[str, Any] = {"family": "truncnorm", "support": "observed", "rounds": forest.rounds, "options": {}}
+    about: dict[str, Any] = {"family": "truncnorm", "support": "observed", "rounds": forest.rounds}
 
     def model(*parts: Any) -> Any:
         sums = reduce(merge_sums, [sum_parts(context, PartGroup(0, [FramePart(data[rows])])) for rows in parts])

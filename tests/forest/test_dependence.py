@@ -162,7 +162,7 @@ def test_two_parts_give_the_tree_of_the_whole() -> None:
     data = chain(1_500)
     forest = arf_dask.adversarial_forest(data, trees=3, min_leaf=100, seed=1)
     context = SumContext(forest.schema, 0, [routing_table(tree) for tree in forest.trees], 1, forest.structure)
-    about: dict[str, Any] = {"family": "truncnorm", "support": "observed", "rounds": forest.rounds, "options": {}}
+    about: dict[str, Any] = {"family": "truncnorm", "support": "observed", "rounds": forest.rounds}
 
     def edges(*parts: Any) -> tuple[Edge, ...]:
         sums = reduce(merge_sums, [sum_parts(context, PartGroup(0, [FramePart(data[rows])])) for rows in parts])
