@@ -2,7 +2,7 @@
 
 Each folder of the package imports only from the folders to its left (see docs/architecture.md):
 
-    typing, errors, options < runtime < stats < data < rules < schema < forest
+    typing, errors, options < runtime < stats < data < rules < schema < refinement < forest
         < inference < storage < reporting < release < training
         < model_tables, queries, sinks, model, single_files, reports, api, synthesis, sklearn, namespace
         < integrations < cli
@@ -33,6 +33,7 @@ from arf_dask.errors import (
 )
 from arf_dask.model import Model
 from arf_dask.namespace import FrameNamespace as _FrameNamespace  # noqa: F401, registers df.arf
+from arf_dask.refinement.ratio import Refinement
 from arf_dask.release.policy import Limits, ReleasePolicy
 from arf_dask.reporting.result import Report
 from arf_dask.reports import report
@@ -62,6 +63,7 @@ __all__ = [
     "ModelFormatError",
     "OptionError",
     "OutputError",
+    "Refinement",
     "ReleaseError",
     "ReleasePolicy",
     "ReleaseWarning",

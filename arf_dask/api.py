@@ -60,7 +60,7 @@ def fit(
             larger than memory: beyond 250,000 rows it is read part by part.
         trees: The number of trees. More trees give a better density; 20 are enough for sampling.
         min_leaf: The minimum number of training rows per leaf. Larger values protect individual rows better, but
-            smooth the distribution more.
+            smooth the distribution more. None uses 50 for models that are to be refined, and 20 for others.
         max_rounds: The maximum number of adversarial rounds after the first.
         tolerance: The paper's delta: training stops once the out-of-bag accuracy is at most 1/2 + tolerance.
         max_features: The number of variables tried at every split; None uses the square root of their number, but at
@@ -77,6 +77,9 @@ def fit(
         support: "observed" never samples outside the observed range; "open" keeps the tails of float columns.
         dependence: "tree" models the dependence of variables inside leaves by a dependency tree
             (`Model.dependence`); "none" assumes independence inside leaves, as the paper does.
+        refine: Whether to learn the ratio of the real density to that of the forest by gradient boosting, and to
+            accept drawn rows in proportion to it (`Model.refinement`): "auto" where there are at least 500 training
+            rows and rows held back from learning show a gain, True wherever there is any, False never.
         rules: Constraints between columns of a row, in addition to detected ones: texts such as
             "total == price * quantity", "start <= end" or "home != away", equivalent Polars expressions, or lists of
             columns whose unseen combinations are never drawn. They hold in every sampled row; docs/relations.md
@@ -115,9 +118,8 @@ def fit(
         Traceback (most recent call last):
         arf_dask.errors.OptionError: no option 'n_trees'. Did you mean trees?
     """
-    given = options if release is None else {"min_leaf": checked_policy(release).min_leaf, **options}
-    fit_options, chosen_seed, reading = Options.read(given), entropy(seed), Reading(storage_options, read_options)
-    subject = None if release is None else release.subject
+    fit_options, chosen_seed, reading = Options.read(options), entropy(seed), Reading(storage_options, read_options)
+    subject = None if release is None else checked_policy(release).subject
     train_rows, kept_back = split_holdout(data, holdout, chosen_seed, subject, reading)
     with progress_for(progress) as report, runner_for(client) as runner:
         if release is not None:

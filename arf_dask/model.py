@@ -151,8 +151,25 @@ class Model(ModelQueries, ModelSinks):
         self._judge(self, gate.limits, gate.real, gate.holdout, draw, n, chosen, progress)
         return chosen
 
+    def without_refinement(self) -> Model:
+        """Return the exact model of the forest alone, which draws rows and answers questions without the boosted ratio.
+
+        Returns:
+            A new model; this one is not modified.
+
+        Examples:
+            >>> import arf_dask, polars as pl
+            >>> data = pl.DataFrame({"x": [i % 7 for i in range(1_000)], "y": [i * i % 7 for i in range(1_000)]})
+            >>> model = arf_dask.fit(data, trees=5, min_leaf=400, bundles=False, dependence="none", seed=1)
+            >>> model.refinement is None, model.without_refinement().refinement is None
+            (False, True)
+        """
+        return Model(replace(self._fitted, refinement=None), self._holdout, self._judge)
+
     def without_smoothing(self) -> Model:
         """Return a model with the raw proportions of training rows in every leaf, without shrinkage.
+
+        The model has no refinement either, because the ratio was learned against the smoothed model.
 
         Returns:
             A new model; this one is not modified.
@@ -163,7 +180,7 @@ class Model(ModelQueries, ModelSinks):
             >>> round(model.without_smoothing().probability({"sex": "f"}), 6)
             0.75
         """
-        return Model(replace(self._fitted, tables=self._fitted.tables.without_smoothing()))
+        return Model(replace(self._fitted, tables=self._fitted.tables.without_smoothing(), refinement=None))
 
     def save(self, path: PathLike, storage_options: Mapping[str, Any] | None = None) -> None:
         """Save the model to a directory for `arf_dask.load`. It contains statistics, but no training rows.

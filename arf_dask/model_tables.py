@@ -1,4 +1,4 @@
-"""The content of a fitted model as plain tables: schema, rules, rounds, dependence, leaves and nodes."""
+"""The content of a fitted model as plain tables: schema, rules, rounds, refinement, dependence, leaves and nodes."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from arf_dask.forest.dependence import dependence_frame
 from arf_dask.forest.fitted import Fitted
 from arf_dask.forest.table_frames import leaf_frame, node_frame, round_frame, summarise_model
 from arf_dask.inference.forge import Sampler
+from arf_dask.refinement.ratio import Refinement
 from arf_dask.rules.relations import Rule, check_rules
 from arf_dask.runtime.display import TextInNotebooks
 from arf_dask.schema.columns import Schema, number_keys
@@ -81,6 +82,11 @@ class ModelTables(TextInNotebooks):
     def rounds(self) -> pl.DataFrame:
         """One row per round of the adversarial loop: round, accuracy (out of bag), leaves."""
         return round_frame(self._fitted.tables)
+
+    @property
+    def refinement(self) -> Refinement | None:
+        """The boosted ratio by which drawn rows are accepted; None if the model is not refined."""
+        return self._fitted.refinement
 
     @property
     def dependence(self) -> pl.DataFrame:

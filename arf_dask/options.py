@@ -10,13 +10,15 @@ from typing import Any, TypedDict, TypeVar, get_args
 import numpy as np
 
 from arf_dask.errors import OptionError, unknown_column, unknown_option
-from arf_dask.typing import Bundles, DependenceKind, Family, OnImpossible, Support
+from arf_dask.typing import Bundles, DependenceKind, Family, OnImpossible, Refine, Support
 
 FAMILIES = get_args(Family)
 SUPPORTS = get_args(Support)
 DEPENDENCES = get_args(DependenceKind)
 KINDS = ("categorical", "numeric", "key")
 ROWS_PER_FILE = 1_000_000  # default rows per file of a data set
+LEAF_ROWS, REFINED_LEAF_ROWS = 20, 50  # defaults of min_leaf, without and with a refinement
+REFINED_ROWS = 500  # minimum training rows of a refinement, unless it is asked for
 
 Function = TypeVar("Function", bound=Any)
 
@@ -25,7 +27,7 @@ class FitOptions(TypedDict, total=False):
     """The options of `fit`, for type checkers and editors. `Options` has the defaults, `fit` the documentation."""
 
     trees: int
-    min_leaf: int
+    min_leaf: int | None
     max_rounds: int
     tolerance: float
     max_features: int | None
@@ -36,6 +38,7 @@ class FitOptions(TypedDict, total=False):
     bundles: Bundles
     support: Support
     dependence: DependenceKind
+    refine: Refine
     rules: Sequence[Any] | None
     find_rules: bool
     strict_rules: bool
@@ -60,7 +63,7 @@ class Options:
     """
 
     trees: int = 20
-    min_leaf: int = 20
+    min_leaf: int | None = None
     max_rounds: int = 10
     tolerance: float = 0.0
     max_features: int | None = None
@@ -71,6 +74,7 @@ class Options:
     bundles: Bundles = "auto"
     support: Support = "observed"
     dependence: DependenceKind = "tree"
+    refine: Refine = "auto"
     rules: Sequence[Any] = ()
     find_rules: bool = True
     strict_rules: bool = False
@@ -84,10 +88,23 @@ class Options:
         options.check()
         return options
 
+    def refines(self, n_rows: int) -> bool:
+        """Return whether a model of so many training rows is to be refined."""
+        return self.refine is True or (self.refine == "auto" and n_rows >= REFINED_ROWS)
+
+    def leaf_rows(self, n_rows: int) -> int:
+        """Return the minimum number of rows per leaf for so many training rows."""
+        if self.min_leaf is not None:
+            return self.min_leaf
+        return REFINED_LEAF_ROWS if self.refines(n_rows) else LEAF_ROWS
+
     def check(self) -> None:
         """Raise an OptionError for the first invalid value."""
         _whole("trees", self.trees, 1)
-        _whole("min_leaf", self.min_leaf, 1)
+        if self.min_leaf is not None:
+            _whole("min_leaf", self.min_leaf, 1)
+        if self.refine != "auto" and not isinstance(self.refine, bool):
+            raise OptionError(f"refine={self.refine!r}: say 'auto', True or False.")
         _whole("max_rounds", self.max_rounds, 0)
         if self.max_features is not None:
             _whole("max_features", self.max_features, 1)

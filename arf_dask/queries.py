@@ -12,7 +12,7 @@ from arf_dask.data.frames import to_polars
 from arf_dask.data.pandas_frames import with_index_of
 from arf_dask.errors import OptionError
 from arf_dask.inference.answers import cumulative, expected_values, probability, quantile, row_log_densities
-from arf_dask.inference.completed_rows import impute_rows
+from arf_dask.inference.completed_rows import impute_refined
 from arf_dask.inference.density import check_names
 from arf_dask.inference.given import Known, read_given
 from arf_dask.model_tables import ModelTables
@@ -217,6 +217,6 @@ class ModelQueries(ModelTables):
         if draws is not None and (isinstance(draws, bool) or not isinstance(draws, int | np.integer) or draws < 1):
             raise OptionError(f"draws={draws!r}: give the number of frames, at least 1, or None for expectations.")
         given = to_polars(data)
-        filled = impute_rows(self._sampler, given.frame, draws, entropy(seed), fill_all=fill_all)
+        filled = impute_refined(self._sampler, given.frame, draws, entropy(seed), fill_all=fill_all)
         frames = [with_index_of(given.to_original(frame), data) for frame in filled]
         return frames[0] if draws is None else frames

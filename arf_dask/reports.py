@@ -29,7 +29,8 @@ from arf_dask.reporting.verdict import judge
 from arf_dask.runtime.cluster import runner_for
 from arf_dask.runtime.progress import Progress, ProgressFunction, progress_for
 from arf_dask.runtime.seeds import Stage, entropy, generator
-from arf_dask.training.stages import fit_parts
+from arf_dask.training.refining import NOT_PROTECTED, People
+from arf_dask.training.stages import Harden, fit_parts
 
 SHADOWS = 16
 JUDGED_BLOCKS = 3  # maximum number of blocks that the gate evaluates
@@ -127,27 +128,36 @@ def _measure(
 
 
 def make_refit(model: Model | None, sides: Sides) -> Refit:
-    """Return a function that fits shadow models like the attacked model, but with few trees and without rules."""
+    """Return a function that fits shadow models like the attacked model, but with few trees and without rules.
+
+    They are shrunk and refined as the attacked model is: an attack is calibrated by models that leak in the same way.
+    """
     options: dict[str, Any] = {} if model is None else dict(model.options)
     options = {name: value for name, value in options.items() if name not in NOT_FOR_SHADOWS}
     options["trees"] = min(options.get("trees", SHADOW_TREES), SHADOW_TREES)
     options["max_rounds"] = min(options.get("max_rounds", SHADOW_ROUNDS), SHADOW_ROUNDS)
+    if model is not None and model.refinement is None:
+        options["refine"] = False  # whatever was asked for: shadows are refined if the attacked model is
     release_effects = None if model is None else model.release_report
     shrinkage = 0.0 if release_effects is None else float(release_effects["policy"]["shrinkage"])
+    people = NOT_PROTECTED if release_effects is None else People(None, int(release_effects["policy"]["min_leaf"]))
     column_kinds = _kinds(model, sides.real.columns)
 
     def refit(rows: pl.DataFrame, seed: int) -> Model:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", KeyColumnWarning)
-            shadow = _fit_shadow(rows, Options.read({**options, "columns": column_kinds, "find_rules": False}), seed)
-        return Model(replace(shadow, tables=shrink_leaves(shadow.tables, shrinkage)))
+            read = Options.read({**options, "columns": column_kinds, "find_rules": False})
+            return Model(_fit_shadow(rows, read, seed, shrink, people))
+
+    def shrink(fitted: Fitted) -> Fitted:
+        return replace(fitted, tables=shrink_leaves(fitted.tables, shrinkage))
 
     return refit
 
 
-def _fit_shadow(rows: pl.DataFrame, options: Options, seed: int) -> Fitted:
+def _fit_shadow(rows: pl.DataFrame, options: Options, seed: int, harden: Harden, people: People) -> Fitted:
     with progress_for(False) as progress, runner_for(None) as runner, open_parts(rows, runner) as parts:
-        return fit_parts(parts, options, entropy(seed), runner, progress)
+        return fit_parts(parts, options, entropy(seed), runner, progress, harden, people)
 
 
 def _kinds(model: Model | None, names: Sequence[str]) -> dict[str, str]:

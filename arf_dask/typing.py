@@ -22,6 +22,7 @@ Family = Literal["truncnorm", "uniform"]  # distribution of numbers inside a lea
 Support = Literal["observed", "open"]  # range of sampled numbers
 DependenceKind = Literal["tree", "none"]  # dependence of variables inside a leaf
 Missing = Literal["value", "marginal"]  # interpretation of nulls in a density
+Refine = Literal["auto"] | bool  # whether to learn a ratio that refines the forest
 OnImpossible = Literal["raise", "null", "relax"]  # handling of conditions with probability zero
 WriteMode = Literal["error", "overwrite", "resume"]  # handling of an existing target path
 TableMode = Literal["error", "append", "overwrite"]  # handling of an existing table

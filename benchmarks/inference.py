@@ -38,7 +38,7 @@ def main() -> None:
 
 def density(data: Path) -> None:
     train, test, _ = adult(data, 0)
-    model = arf_dask.fit(train, trees=50, seed=0)
+    model = arf_dask.fit(train, trees=50, refine=False, seed=0)
     seconds, memory, _ = timed(lambda: model.log_density(test))
     again = min(timed(lambda: model.log_density(test))[0] for _ in range(3))
     print(
@@ -65,7 +65,7 @@ def expect(_: Path) -> None:
 
 def impute(data: Path) -> None:
     train, _, _ = adult(data, 0)
-    model = arf_dask.fit(train, seed=0)
+    model = arf_dask.fit(train, refine=False, seed=0)
     rng = np.random.default_rng(0)
     rows = model.sample(100_000, seed=1)
     holes = rows.with_columns(
@@ -89,7 +89,9 @@ def gaussian(_: Path) -> None:
         )
         family: Any
         for family in scores:
-            model = arf_dask.fit(both.head(2_000), trees=100, support="open", family=family, seed=replicate)
+            model = arf_dask.fit(
+                both.head(2_000), trees=100, support="open", family=family, refine=False, seed=replicate
+            )
             found = model.log_density(both.tail(1_000)).to_numpy()
             finite = np.isfinite(found)
             outside += int((~finite).sum()) if family == "truncnorm" else 0
@@ -112,7 +114,7 @@ def _conditional_means(sigma: np.ndarray) -> None:
         rng = np.random.default_rng(100 + replicate)
         rows = rng.multivariate_normal(np.zeros(len(sigma)), sigma, 2_000)
         frame = pl.DataFrame(rows, [f"x{i}" for i in range(len(sigma))], orient="row")
-        model = arf_dask.fit(frame, trees=100, support="open", seed=replicate)
+        model = arf_dask.fit(frame, trees=100, support="open", refine=False, seed=replicate)
         found = model.expect([f"x{asked}"], given=given)[f"x{asked}"].to_numpy()
         errors.append(found - points @ slopes)
         lines.append(points @ np.linalg.lstsq(rows[:, known], rows[:, asked])[0] - points @ slopes)
@@ -127,7 +129,7 @@ def _conditional_means(sigma: np.ndarray) -> None:
 def twenty_datasets(data: Path) -> None:
     for name, bar in TWENTY_BARS.items():
         train, test, _ = twenty(name)(data, 0)
-        found = arf_dask.fit(train, trees=100, seed=0).log_density(test)
+        found = arf_dask.fit(train, trees=100, refine=False, seed=0).log_density(test)
         nats = -found.to_numpy().mean()
         print(f"{name}, 100 trees: {nats:.3f} nats (bar {bar}), {(~found.is_finite()).sum()} rows at -inf")
 
@@ -138,7 +140,7 @@ def eleven_columns() -> tuple[arf_dask.Model, pl.DataFrame]:
     columns = {f"x{i}": (hidden @ rng.normal(size=3) + rng.normal(size=10_000)).round(2) for i in range(8)}
     columns |= {f"c{i}": np.digitize(hidden[:, i], [-1, 0, 1]).astype(str) for i in range(3)}
     frame = pl.DataFrame(columns)
-    return arf_dask.fit(frame, trees=200, seed=0), frame
+    return arf_dask.fit(frame, trees=200, refine=False, seed=0), frame
 
 
 def timed(work: Callable[[], Any]) -> tuple[float, float, Any]:

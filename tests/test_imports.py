@@ -22,6 +22,7 @@ ORDER = [
     "data",
     "rules",
     "schema",
+    "refinement",
     "forest",
     "inference",
     "storage",
@@ -48,7 +49,7 @@ TREES = {name: ast.parse(path.read_text(encoding="utf-8")) for name, path in FIL
 
 # The modules in which each of these may be imported.
 EDGES = {
-    "sklearn": {"forest/growing", "reporting/learners", "sklearn"},
+    "sklearn": {"forest/growing", "refinement/boosting", "reporting/learners", "sklearn"},
     "dask": {"runtime/cluster", "runtime/task_window", "data/frames", "inference/dask_rows"},
     "distributed": {"runtime/cluster", "runtime/task_window"},
     "fsspec": {"storage/stores", "data/file_copies"},
@@ -99,6 +100,9 @@ LEARNING = {
     "data/bins",
     "data/opening",
     "rules/transforms/gap_search",
+    "refinement/boosting",
+    "refinement/learning",
+    "refinement/pruning",
     "schema/bundles",
     "schema/discrete",
     "schema/draft",

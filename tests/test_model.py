@@ -13,8 +13,20 @@ from arf_dask.options import FitOptions, Options
 
 SEEN = {
     *("sample", "sample_parquet", "sample_delta", "sample_iceberg", "portable_schema", "save"),
-    *("log_density", "probability", "expect", "quantile", "cdf", "impute", "check", "without_smoothing"),
-    *("schema", "rounds", "leaves", "nodes", "options", "rules", "dependence", "holdout", "release_report"),
+    *("log_density", "probability", "expect", "quantile", "cdf", "impute", "check"),
+    *("without_smoothing", "without_refinement"),
+    *(
+        "schema",
+        "rounds",
+        "leaves",
+        "nodes",
+        "options",
+        "rules",
+        "refinement",
+        "dependence",
+        "holdout",
+        "release_report",
+    ),
 }
 
 
@@ -47,6 +59,34 @@ def test_a_model_says_what_it_is(model: Any) -> None:
     assert lines[1] == f"  forest    4 trees, {model.leaves.height} leaves, truncnorm, observed support"
     assert lines[2].startswith(f"  accuracy  {model.rounds['accuracy'][-1]:.3f} out of bag after ")
     assert lines[3:] == ["  bundles   city + land", "  keys      id"]
+
+
+def test_a_refined_model_says_so_and_its_forest_alone_does_not() -> None:
+    x = [i % 7 for i in range(1_000)]
+    data = pl.DataFrame({"x": x, "y": [value * value % 7 for value in x]})
+    model = arf_dask.fit(data, trees=3, min_leaf=400, bundles=False, dependence="none", seed=1)
+    assert model.refinement is not None
+    assert repr(model).splitlines()[3] == f"  refined   {model.refinement.summary}"
+    assert model.refinement.summary.startswith(f"by {model.refinement.rounds} boosted trees: 0.")
+    assert model._repr_html_().count("refined") == 1
+    assert model.refinement._repr_html_().startswith("<pre>Refinement by ")
+    alone = model.without_refinement()
+    assert alone.refinement is None
+    assert "refined" not in repr(alone)
+    assert model.refinement is not None
+    never = arf_dask.fit(data, trees=3, min_leaf=400, bundles=False, dependence="none", refine=False, seed=1)
+    assert alone.sample(200, seed=2).equals(never.sample(200, seed=2))
+    assert alone.log_density(data[:50]).equals(never.log_density(data[:50]))
+
+
+def test_the_forest_alone_keeps_rows_that_were_held_out() -> None:
+    x = [i % 7 for i in range(1_000)]
+    data = pl.DataFrame({"x": x, "y": [value * value % 7 for value in x]})
+    model = arf_dask.fit(data, trees=2, min_leaf=300, holdout=0.2, seed=1)
+    assert model.holdout is not None
+    held_out = model.without_refinement().holdout
+    assert held_out is not None
+    assert held_out.equals(model.holdout)
 
 
 def test_a_model_tells_its_rules_and_counts_computed_columns() -> None:

@@ -45,6 +45,19 @@ def test_an_imputer_fills_in_what_the_row_implies_and_keeps_the_rest() -> None:
     np.testing.assert_array_equal(filled, X[:50])
 
 
+def test_options_of_fit_are_passed_on() -> None:
+    x = np.random.default_rng(0).integers(0, 7, 1_000).astype(float)
+    X = np.column_stack([x, x * x % 7])
+    for estimator in (ARFDensity, ARFSynthesizer, ARFImputer):
+        refined = {}
+        for refine in (True, False):
+            options = {"refine": refine, "bundles": False, "find_rules": False, "dependence": "none"}
+            fitted = estimator(trees=3, min_leaf=400, fit_options=options, random_state=0).fit(X)
+            assert fitted.model_.options["refine"] is refine
+            refined[refine] = fitted.model_.refinement is not None
+        assert refined == {True: True, False: False}
+
+
 def test_indicators_tell_what_was_missing() -> None:
     X = pairs()
     X[:100, 1] = np.nan

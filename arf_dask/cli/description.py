@@ -8,6 +8,7 @@ import numpy as np
 import polars as pl
 
 from arf_dask.model import Model
+from arf_dask.refinement.ratio import Refinement
 from arf_dask.runtime.display import printable
 from arf_dask.schema.columns import Column
 from arf_dask.storage.manifest import Manifest
@@ -27,10 +28,24 @@ def describe_model(model: Model) -> dict[str, Any]:
         "trees": len(model._fitted.tables.trees),
         "leaves": model._fitted.tables.n_leaves,
         "rounds": model.rounds.to_dicts(),
+        "refinement": None if model.refinement is None else _describe_refinement(model.refinement),
         "bundles": model.schema.bundles,
         "keys": model.schema.keys,
         "rules": [{**vars(rule), "columns": list(rule.columns)} for rule in model.rules],
         "seed": model.options.get("seed"),
+    }
+
+
+def _describe_refinement(refinement: Refinement) -> dict[str, Any]:
+    return {
+        "rounds": refinement.rounds,
+        "gain": refinement.gain.nats,
+        "gain_error": refinement.gain.error,
+        "acceptance": refinement.acceptance,
+        "log_cap": refinement.log_cap,
+        "log_z": refinement.log_z,
+        "z_error": refinement.z_error,
+        "features": refinement.importance.to_dicts(),
     }
 
 
@@ -70,6 +85,7 @@ def inspection_lines(model: Model, path: str, size: int) -> list[str]:
         f"learned  {model.schema.n_rows:,} rows, {len(model.schema.columns):,} columns",
         f"forest   {forest}",
         f"rounds   {len(rounds)}, out-of-bag accuracy {', '.join(f'{one:.3f}' for one in rounds)} (0.5 is perfect)",
+        *([] if model.refinement is None else [f"refined  {model.refinement.summary}"]),
         "",
     ]
     table_rows = [["column", "dtype", "kind", "nulls", "values"]]

@@ -13,7 +13,19 @@ import polars as pl
 from arf_dask.api import fit, load
 from arf_dask.cli.condition_text import Dtypes, read_conditions, read_given, read_given_json
 from arf_dask.cli.description import check_lines, describe_column, describe_model, inspection_lines, manifest_lines
-from arf_dask.cli.options import CODES, DRAWING, GATE, GIVEN_HELP, LEARNING, READING, RELEASING, SHARED, SOURCES, STORES
+from arf_dask.cli.options import (
+    CODES,
+    DRAWING,
+    GATE,
+    GIVEN_HELP,
+    LEARNING,
+    READING,
+    REFINE,
+    RELEASING,
+    SHARED,
+    SOURCES,
+    STORES,
+)
 from arf_dask.cli.outcome import FAILED, Commands, print_json, reported
 from arf_dask.cli.release_words import check_page, read_holdout, read_limits, read_policy
 from arf_dask.cli.values import (
@@ -261,6 +273,7 @@ def _fit(data: Split, options: dict[str, Any]) -> Model:
             release=read_policy(options),
             holdout=data.holdout,
             **fit_options,
+            refine=REFINE[options["refine"]],
             columns=columns,
             keys=list(options["keys"]),
             bundles=bundles,

@@ -9,8 +9,16 @@ from typing import Any, get_args
 import click
 
 from arf_dask.cli.values import RowCount
-from arf_dask.options import DEPENDENCES, FAMILIES, ROWS_PER_FILE, SUPPORTS, Options
-from arf_dask.typing import OnImpossible, WriteMode
+from arf_dask.options import (
+    DEPENDENCES,
+    FAMILIES,
+    LEAF_ROWS,
+    REFINED_LEAF_ROWS,
+    ROWS_PER_FILE,
+    SUPPORTS,
+    Options,
+)
+from arf_dask.typing import OnImpossible, Refine, WriteMode
 
 GIVEN_HELP = """\b
 Conditions, for every row that comes out:
@@ -25,6 +33,7 @@ Everything after the first "=" is the value. --given-json accepts any condition,
 CODES = "Exit codes: 0 success, 1 failure (with one line on stderr), 2 wrong usage, 130 interrupted (Ctrl-C)."
 
 DEFAULTS = Options()
+REFINE: dict[str, Refine] = {"auto": "auto", "yes": True, "no": False}  # words of --refine
 
 Decorator = Callable[[Any], Any]
 
@@ -64,8 +73,7 @@ LEARNING = _option_group(
         "--min-leaf",
         type=int,
         default=DEFAULTS.min_leaf,
-        show_default=True,
-        help="Minimum number of rows per leaf.",
+        help=f"Minimum number of rows per leaf. Default: {REFINED_LEAF_ROWS} if refined, otherwise {LEAF_ROWS}.",
     ),
     click.option(
         "--max-rounds",
@@ -99,6 +107,14 @@ LEARNING = _option_group(
         default=DEFAULTS.dependence,
         show_default=True,
         help="Dependence between columns inside leaves.",
+    ),
+    click.option(
+        "--refine",
+        type=click.Choice(list(REFINE)),
+        default="auto",
+        show_default=True,
+        help="Accept drawn rows by a boosted ratio of real to model density: where it gains surely, wherever it gains, "
+        "or never.",
     ),
     click.option(
         "--key",

@@ -93,6 +93,20 @@ def load_part(_: None, part: DataPart) -> pl.DataFrame:
     return part.load()
 
 
+def gather_rows(parts: Parts, rows: NDArray[np.int64], runner: Runner) -> pl.DataFrame:
+    """Load the rows with the given ascending indices, group by group."""
+    return pl.concat(list(runner.map(_gather_group, rows, group_parts(parts))))
+
+
+def _gather_group(rows: NDArray[np.int64], group: PartGroup) -> pl.DataFrame:
+    first, frames = group[0], []
+    for frame in load_each(group[1]):
+        low, high = np.searchsorted(rows, [first, first + frame.height])
+        frames.append(frame[rows[low:high] - first])
+        first += frame.height
+    return pl.concat(frames)
+
+
 def load_each(parts: Sequence[DataPart], columns: Sequence[str] | None = None) -> Iterator[pl.DataFrame]:
     """Load the parts lazily, one at a time."""
     return (part.load(columns) for part in parts)

@@ -9,6 +9,7 @@ import polars as pl
 
 from arf_dask.data.copy_guard import CopyGuard
 from arf_dask.forest.tables import LeafTables
+from arf_dask.refinement.ratio import Refinement
 from arf_dask.rules.relations import NO_RELATIONS, Relations
 from arf_dask.schema.columns import Schema
 
@@ -20,6 +21,7 @@ class Fitted:
     tables: LeafTables  # of the modelled columns
     relations: Relations = NO_RELATIONS  # from the user's columns to the modelled ones, and back
     options: Mapping[str, object] = field(default_factory=dict)  # of `fit`, for the record
+    refinement: Refinement | None = None  # the ratio of real density to that of the tables
     # Fingerprints of rows that must not be generated; in memory only, never saved or shown.
     guard: CopyGuard | None = field(default=None, repr=False)
 

@@ -39,7 +39,7 @@ def leaf_frame(tables: LeafTables) -> pl.DataFrame:
 
 
 def summarise_model(fitted: Fitted) -> str:
-    """Summarise a model in a few lines: rows, columns, trees, leaves, accuracy, rules, bundles and identifiers."""
+    """Summarise a model in a few lines: its size, forest, accuracy, refinement, rules, bundles and identifiers."""
     tables, schema = fitted.tables, fitted.schema
     last_round = tables.rounds[-1]
     rule_texts = [rule.text for rule in fitted.relations.rules if rule.kind not in ("together", "grid")]
@@ -50,6 +50,7 @@ def summarise_model(fitted: Fitted) -> str:
             f"{tables.family}, {tables.support} support",
             "accuracy": f"{last_round.accuracy:.3f} out of bag after {count(len(tables.rounds), 'round')} "
             "(0.5: real and synthetic rows cannot be told apart)",
+            "refined": "" if fitted.refinement is None else fitted.refinement.summary,
             "rules": _listed(rule_texts, "; "),
             "bundles": _listed([" + ".join(names) for names in schema.bundles], "; "),
             "keys": _listed(schema.keys, ", "),

@@ -3,7 +3,8 @@
 A query is exact if its event and its condition translate to exact regions of the modelled columns, and no rule redraws
 rows in their columns. All others are estimated from `DRAWS` rows drawn with a fixed seed: repeating a query gives the
 same result, with a standard error of at most 0.001 of the column's range (of 1, for probabilities). Under a condition
-that few rows fit it is larger: at least `ROW_DRAWS` rows are drawn.
+that few rows fit it is larger: at least `ROW_DRAWS` rows are drawn. Answers of refined models are averages over draws
+of the forest with weights; the exact answer of the forest, where there is one, corrects them (`fixed_draws`).
 """
 
 from __future__ import annotations
@@ -19,7 +20,6 @@ from arf_dask.data.axes import is_numeric
 from arf_dask.data.value_sets import Box, Interval, ValueSet, is_choices, meet, read_number
 from arf_dask.errors import OptionError, unknown_column
 from arf_dask.forest.fitted import Fitted
-from arf_dask.inference.checked_rows import Checked, make_checked_source
 from arf_dask.inference.completed_rows import Seeds, complete
 from arf_dask.inference.conditions import parse
 from arf_dask.inference.density import (
@@ -29,6 +29,16 @@ from arf_dask.inference.density import (
     region_share,
 )
 from arf_dask.inference.expectations import expect
+from arf_dask.inference.fixed_draws import (
+    PRIOR_HITS,
+    SEED,
+    Draws,
+    draw_fixed,
+    fixed_draws,
+    fixed_row_draws,
+    log_mean_ratio,
+    row_log_ratios,
+)
 from arf_dask.inference.forge import BLOCK_ROWS, Sampler
 from arf_dask.inference.given import (
     Given,
@@ -46,12 +56,10 @@ from arf_dask.inference.sources import Block, make_source
 from arf_dask.rules.relations import Relations, columns_of_rule
 from arf_dask.typing import Flags, Floats, Missing
 
-DRAWS = 4 * BLOCK_ROWS  # standard error of a proportion: at most 0.001
-ROW_DRAWS = 4_096  # draws per row of a frame of conditions
-DENSITY_DRAWS = 16_384  # draws for all rows together whose density requires integration, ...
-LEAST_DENSITY_DRAWS = 256  # ... and for each row
-SEED = 0
+INTEGRAL_DRAWS = 16_384  # draws for all rows together whose density requires integration, ...
+LEAST_INTEGRAL_DRAWS = 256  # ... and for each row
 Answer = TypeVar("Answer")
+Densities = Callable[[Sampler, pl.DataFrame, Missing], Floats]
 
 
 def probability(sampler: Sampler, event: Any, given: Known) -> float | list[float]:
@@ -62,7 +70,10 @@ def probability(sampler: Sampler, event: Any, given: Known) -> float | list[floa
         return _row_probabilities(sampler, wanted, given)
     with explained(given, fitted):
         exact = _exact_share(sampler, wanted.boxes, ({},) if given is None else given.boxes)
-        return float(wanted.fits(draw_fixed(sampler, given)).mean()) if exact is None else exact
+        if exact is not None and (fitted.refinement is None or exact in (0.0, 1.0)):
+            return exact
+        draws = fixed_draws(sampler, given)
+        return draws.share(wanted.fits(draws.rows), exact)
 
 
 def expected_values(
@@ -73,21 +84,22 @@ def expected_values(
     names = _checked_names(fitted, columns)
     is_exact = _is_exact(sampler, given)
     exact_names = [name for name in names if is_exact and _is_direct(sampler, name)]
-    drawn_names = [name for name in names if name not in exact_names]
+    drawn_names = names if fitted.refinement is not None else [name for name in names if name not in exact_names]
     with explained(given, fitted):
         conditions = _modelled_conditions(given, fitted) if exact_names else ({},)
-        if level_probabilities:
-            frames = [expect(fitted.tables, exact_names, conditions, level_probabilities=True)] if exact_names else []
-            frames += [_level_shares(sampler, drawn_names, given)] if drawn_names else []
-            return _by_row_and_name(frames, names)
-        answers = (
-            expect(fitted.tables, exact_names, conditions, level_probabilities=False) if exact_names else pl.DataFrame()
+        exact = (
+            expect(fitted.tables, exact_names, conditions, level_probabilities=level_probabilities)
+            if exact_names
+            else pl.DataFrame()
         )
-    if drawn_names:
-        means = _over_conditions(sampler, given, lambda rows: rows.select([_mean(rows[n]) for n in drawn_names]))
-        drawn = pl.concat(means) if isinstance(means, list) else means
-        answers = pl.concat([answers, drawn], how="horizontal") if exact_names else drawn
-    return pl.DataFrame({name: answers.get_column(name) for name in names})
+    if not drawn_names:
+        return exact if level_probabilities else exact.select(pl.nth(exact.columns.index(name)) for name in names)
+    if level_probabilities:
+        drawn = _level_shares(sampler, drawn_names, given, exact)
+        tables = [drawn] if fitted.refinement is not None or not exact_names else [exact, drawn]
+        return _by_row_and_name(tables, names)
+    drawn = _means(sampler, drawn_names, given, exact)
+    return pl.DataFrame({name: (drawn if name in drawn.columns else exact).get_column(name) for name in names})
 
 
 def quantile(sampler: Sampler, column: str, q: Any, given: Known) -> Any:
@@ -100,12 +112,17 @@ def quantile(sampler: Sampler, column: str, q: Any, given: Known) -> Any:
     def exact_quantiles(condition: Given | None) -> list[Any]:
         return _exact_quantiles(sampler.fitted, column, levels, condition)
 
-    def drawn_quantiles(rows: pl.DataFrame) -> list[Any]:
-        values = _numbers(rows.get_column(column)).sort()
-        index = [min(max(int(np.ceil(level * len(values) - 1e-9)) - 1, 0), len(values) - 1) for level in levels]
-        return [values[i] if len(values) else None for i in index]
+    def drawn_quantiles(draws: Draws) -> list[Any]:
+        draws = draws.filter(_are_numbers(draws.rows.get_column(column)))
+        if not draws.rows.height:
+            return [None] * len(levels)
+        values = draws.rows.get_column(column)
+        order = values.arg_sort()
+        cumulative_weights = np.cumsum(draws.weights[order.to_numpy()])
+        places = np.searchsorted(cumulative_weights, np.asarray(levels) * cumulative_weights[-1] - 1e-9)
+        return [values[int(order[int(place)])] for place in np.minimum(places, len(values) - 1)]
 
-    is_exact = is_ordered and _is_exact(sampler, given, [column])
+    is_exact = sampler.fitted.refinement is None and is_ordered and _is_exact(sampler, given, [column])
     results = _each(sampler, given, exact_quantiles if is_exact else None, drawn_quantiles)
     return _as_asked(results, several=is_choices(q), frame=isinstance(given, pl.DataFrame))
 
@@ -127,11 +144,11 @@ def cumulative(sampler: Sampler, column: str, x: Any, given: Known) -> Any:
         shares = [_exact_share(sampler, (event,), given_number) for event in events]
         return [0.0 if share is None else share for share in shares]
 
-    def drawn_shares(rows: pl.DataFrame) -> list[float]:
-        values = _numbers(rows.get_column(column))
-        return [float(event[column].contains(values).mean()) if len(values) else 0.0 for event in events]
+    def drawn_shares(draws: Draws) -> list[float]:
+        draws = draws.filter(_are_numbers(draws.rows.get_column(column)))
+        return [draws.share(event[column].contains(draws.rows.get_column(column))) for event in events]
 
-    is_exact = _is_exact(sampler, given, [column])
+    is_exact = fitted.refinement is None and _is_exact(sampler, given, [column])
     results = _each(sampler, given, exact_shares if is_exact else None, drawn_shares)
     return _as_asked(results, several=is_choices(x), frame=isinstance(given, pl.DataFrame))
 
@@ -144,12 +161,17 @@ def row_log_densities(sampler: Sampler, frame: pl.DataFrame, given: Known, missi
     if missing not in get_args(Missing):
         raise OptionError(f'missing={missing!r}: say "value" (a null counts) or "marginal" (it is integrated out).')
     rows = user_frame(frame, sampler.fitted)
-    if given is None:
-        return _densities(sampler, rows, missing)
+    is_refined = sampler.fitted.refinement is not None
     if isinstance(given, pl.DataFrame):
-        return _densities_given_rows(sampler, rows, given, missing)
+        return _densities_given_rows(sampler, rows, given, missing, _refined_densities)
+    if given is None:
+        return _refined_densities(sampler, rows, missing)
     with explained(given, sampler.fitted):
-        return _densities_given(sampler, rows, given, missing)
+        log_densities = _densities_given(sampler, rows, given, missing)
+        if not is_refined:
+            return log_densities
+        log_ratios = row_log_ratios(sampler, rows, null_is_value=missing == "value", given=given)
+        return np.asarray(log_densities + log_ratios - log_mean_ratio(sampler, given))
 
 
 @contextmanager
@@ -283,35 +305,18 @@ def log_valid_share(sampler: Sampler, columns: Iterable[str], given: Given | Non
 # Draws.
 
 
-def draw_fixed(sampler: Sampler, given: Given | None, n: int = DRAWS) -> pl.DataFrame:
-    """Draw rows under a condition with a fixed seed; fewer than `n` if few rows fit the condition."""
-    source = make_checked_source(sampler, given, "raise")
-    if isinstance(source, Checked) and source.is_checked:
-        n_blocks = -(-n // BLOCK_ROWS)
-        blocks = [Block(number, number * BLOCK_ROWS, BLOCK_ROWS) for number in range(n_blocks)]
-        rows = pl.concat([source.draw_fitting(SEED, block) for block in blocks])
-        if rows.height >= ROW_DRAWS:
-            return rows[:n]
-        n = min(n, ROW_DRAWS)
-    blocks = [Block(number, number * BLOCK_ROWS, min(BLOCK_ROWS, n)) for number in range(-(-n // BLOCK_ROWS))]
-    return pl.concat([source.draw(SEED, block) for block in blocks])
-
-
-def _over_conditions(sampler: Sampler, given: Known, answer: Callable[[pl.DataFrame], Any]) -> Any:
+def _over_conditions(sampler: Sampler, given: Known, answer: Callable[[Draws], Any]) -> Any:
     """Apply `answer` to fixed-seed draws; return a list with one result per row if `given` is a frame."""
     if not isinstance(given, pl.DataFrame):
-        return answer(draw_fixed(sampler, given))
-    return [
-        answer(complete(sampler, given[row : row + 1], ROW_DRAWS, Seeds(SEED, SEED, 0), "raise", row))
-        for row in range(given.height)
-    ]
+        return answer(fixed_draws(sampler, given))
+    return [answer(fixed_row_draws(sampler, given, row)) for row in range(given.height)]
 
 
 def _each(
     sampler: Sampler,
     given: Known,
     exact: Callable[[Given | None], Answer] | None,
-    drawn: Callable[[pl.DataFrame], Answer],
+    drawn: Callable[[Draws], Answer],
 ) -> list[Answer]:
     """Return one answer per condition: exact ones, or ones about drawn rows."""
     if exact is None:
@@ -337,10 +342,23 @@ def _row_condition(frame: pl.DataFrame, row: int, fitted: Fitted) -> Given:
 
 
 def _row_probabilities(sampler: Sampler, event: Given, given: pl.DataFrame) -> list[float]:
+    """Return the probability of an event under the condition in each row of a frame."""
+    exact_shares = _exact_row_probabilities(sampler, event, given)
+    if exact_shares is not None and sampler.fitted.refinement is None:
+        return exact_shares
+    shares = []
+    for row in range(given.height):
+        exact = None if exact_shares is None else exact_shares[row]
+        draws = fixed_row_draws(sampler, given, row)
+        shares.append(exact if exact in (0.0, 1.0) else draws.share(event.fits(draws.rows), exact))
+    return shares
+
+
+def _exact_row_probabilities(sampler: Sampler, event: Given, given: pl.DataFrame) -> list[float] | None:
+    """Return the probabilities of an event in the forest; None if they can only be estimated."""
     fitted = sampler.fitted
     if not event.region.exact or not _is_exact(sampler, given, sorted(event.columns)):
-        shares: list[float] = _over_conditions(sampler, given, lambda rows: float(event.fits(rows).mean()))
-        return shares
+        return None
     conjunctions = parse(event.region.boxes, fitted.schema, "event", mixed=True)
     if any(allowed.exact for conjunction in conjunctions for allowed in conjunction.values()):
         # A single continuous value has positive probability only in rows that fix it: evaluate row by row.
@@ -348,7 +366,7 @@ def _row_probabilities(sampler: Sampler, event: Given, given: pl.DataFrame) -> l
             sampler,
             given,
             lambda row: _exact_share(sampler, event.boxes, ({},) if row is None else row.boxes) or 0.0,
-            len,
+            lambda draws: draws.share(event.fits(draws.rows)),
         )
     modelled = fitted.relations.resolve(given, fitted.schema.dtypes, null_is_value=False)
     known_rows = read_rows(modelled.frame, fitted.tables, modelled.known)
@@ -361,8 +379,17 @@ def _row_probabilities(sampler: Sampler, event: Given, given: pl.DataFrame) -> l
 # Densities.
 
 
+def _refined_densities(sampler: Sampler, rows: pl.DataFrame, missing: Missing) -> Floats:
+    """Return the log density of each row of the user's columns, with what a refinement adds."""
+    log_densities = _densities(sampler, rows, missing)
+    if sampler.fitted.refinement is None:
+        return log_densities
+    log_ratios = row_log_ratios(sampler, rows, null_is_value=missing == "value")
+    return np.asarray(log_densities + log_ratios - log_mean_ratio(sampler, None))
+
+
 def _densities(sampler: Sampler, rows: pl.DataFrame, missing: Missing) -> Floats:
-    """Return the log density of each row of the user's columns."""
+    """Return the log density of each row of the user's columns in the forest."""
     fitted, relations = sampler.fitted, sampler.relations
     modelled = relations.resolve(rows, fitted.schema.dtypes, null_is_value=missing == "value")
     log_densities = (
@@ -375,8 +402,10 @@ def _densities(sampler: Sampler, rows: pl.DataFrame, missing: Missing) -> Floats
     return log_densities - log_valid_share(sampler, rows.columns)
 
 
-def _densities_given_rows(sampler: Sampler, rows: pl.DataFrame, given: pl.DataFrame, missing: Missing) -> Floats:
-    """Return the log density of each row given the condition in the same row of `given`."""
+def _densities_given_rows(
+    sampler: Sampler, rows: pl.DataFrame, given: pl.DataFrame, missing: Missing, densities: Densities
+) -> Floats:
+    """Return the log density of each row given the condition in the same row of `given`; `densities` are joint ones."""
     if given.height != rows.height:
         raise OptionError(
             f"given has {given.height} rows and data {rows.height}. Give one condition per row, or a dict."
@@ -388,10 +417,10 @@ def _densities_given_rows(sampler: Sampler, rows: pl.DataFrame, given: pl.DataFr
         places = np.flatnonzero(pattern_of.ravel() == pattern_index)
         conditions = given[places].select(pl.nth(i) for i in np.flatnonzero(pattern).tolist())
         joint_rows, clashes = _joined(rows[places], conditions, missing)
-        condition_logs = _densities(sampler, conditions, "value") if conditions.width else np.zeros(len(places))
+        condition_logs = densities(sampler, conditions, "value") if conditions.width else np.zeros(len(places))
         if (impossible_rows := np.flatnonzero(np.isneginf(condition_logs))).size:
             raise impossible_row(given, int(places[impossible_rows[0]]), sampler.fitted)
-        joint_logs = _densities(sampler, joint_rows, missing) - condition_logs
+        joint_logs = densities(sampler, joint_rows, missing) - condition_logs
         log_densities[places] = np.where(clashes, -np.inf, joint_logs)
     return log_densities
 
@@ -453,7 +482,7 @@ def _densities_given_inexact(sampler: Sampler, rows: pl.DataFrame, given: Given,
 
 def _density_draws(n_rows: int) -> int:
     """Return the number of draws per row over which densities are integrated: more for few rows."""
-    return max(LEAST_DENSITY_DRAWS, DENSITY_DRAWS // max(n_rows, 1))
+    return max(LEAST_INTEGRAL_DRAWS, INTEGRAL_DRAWS // max(n_rows, 1))
 
 
 def _mean_density_given(sampler: Sampler, rows: pl.DataFrame, draws: pl.DataFrame, missing: Missing) -> Floats:
@@ -464,7 +493,7 @@ def _mean_density_given(sampler: Sampler, rows: pl.DataFrame, draws: pl.DataFram
         some_draws = draws[first : first + n_at_once]
         every_row = rows[np.tile(np.arange(rows.height), some_draws.height)]
         every_draw = some_draws[np.repeat(np.arange(some_draws.height), rows.height)]
-        logs = _densities_given_rows(sampler, every_row, every_draw, missing)
+        logs = _densities_given_rows(sampler, every_row, every_draw, missing, _densities)
         log_densities.append(logs.reshape(some_draws.height, rows.height))
     return np.asarray(np.logaddexp.reduce(np.concatenate(log_densities), axis=0) - np.log(draws.height))
 
@@ -545,18 +574,23 @@ def _checked_names(fitted: Fitted, columns: Sequence[str] | None) -> list[str]:
 
 def _check_number_column(fitted: Fitted, name: str, what: str) -> None:
     _checked_names(fitted, [name])
-    schema = fitted.schema
-    has_levels = not is_numeric(fitted.dtypes[name])
-    if name in schema.positions and name not in fitted.relations.targets:
-        has_levels = schema.columns[schema.positions[name]].kind != "numeric"
-    if has_levels:
+    if _has_levels(fitted, name):
         raise OptionError(f"{what}: {name!r} has levels ({fitted.dtypes[name]}), not numbers. Use probability.")
 
 
-def _numbers(values: pl.Series) -> pl.Series:
-    """Return the numbers of a column without nulls and NaN."""
-    values = values.alias("").drop_nulls()
-    return values.drop_nans() if values.dtype.is_float() else values
+def _are_numbers(values: pl.Series) -> Flags:
+    """Flag the values that are neither null nor NaN."""
+    values = values.alias("")
+    are_numbers = values.is_not_null()
+    return (are_numbers & values.is_not_nan().fill_null(False) if values.dtype.is_float() else are_numbers).to_numpy()
+
+
+def _has_levels(fitted: Fitted, name: str) -> bool:
+    """Return whether a column has levels, not numbers."""
+    schema = fitted.schema
+    if name in schema.positions and name not in fitted.relations.targets:
+        return schema.columns[schema.positions[name]].kind != "numeric"
+    return not is_numeric(fitted.dtypes[name])
 
 
 def _as_asked(each: list[list[Any]], *, several: bool, frame: bool) -> Any:
@@ -565,45 +599,89 @@ def _as_asked(each: list[list[Any]], *, several: bool, frame: bool) -> Any:
     return results if frame else results[0]
 
 
-def _mean(series: pl.Series) -> pl.Series:
-    """Return the mean of a numeric or temporal column, or the most frequent level of any other."""
-    if series.dtype.is_numeric():
-        return pl.Series(series.name, [series.cast(pl.Float64).drop_nans().mean()], dtype=pl.Float64)
-    if series.dtype.is_temporal():
-        physical_mean = series.to_physical().cast(pl.Float64).mean()
-        value = None if physical_mean is None else round(float(physical_mean))  # type: ignore[arg-type]
-        physical_series = pl.Series(series.name, [value], dtype=pl.Int64)
-        return (
-            physical_series.cast(pl.Int32).cast(pl.Date)
-            if series.dtype == pl.Date
-            else physical_series.cast(series.dtype)
-        )
-    level_counts = series.alias("value").value_counts(sort=True)
-    return (
-        level_counts.sort(["count", pl.col("value").cast(pl.String)], descending=[True, False])["value"]
-        .head(1)
-        .alias(series.name)
-    )
+def _means(sampler: Sampler, names: list[str], given: Known, exact: pl.DataFrame) -> pl.DataFrame:
+    """One row per condition: the mean of numeric columns over draws, and the most frequent level of others.
+
+    Means are corrected by those of the forest, where these are exact.
+    """
+
+    def means(draws: Draws, row: int) -> pl.DataFrame:
+        columns = {}
+        for name in names:
+            known = exact.get_column(name)[row : row + 1] if name in exact.columns else None
+            columns[name] = _mode(draws, name) if _has_levels(sampler.fitted, name) else _mean(draws, name, known)
+        return pl.DataFrame(columns)
+
+    if not isinstance(given, pl.DataFrame):
+        return means(fixed_draws(sampler, given), 0)
+    rows = [means(fixed_row_draws(sampler, given, row), row) for row in range(given.height)]
+    return pl.concat(rows) if rows else exact
 
 
-def _level_shares(sampler: Sampler, names: list[str], given: Known) -> pl.DataFrame:
-    """One row per (row of conditions, column, level) with its share among drawn rows."""
+def _mean(draws: Draws, name: str, exact: pl.Series | None) -> pl.Series:
+    """Return the mean of a numeric or temporal column, corrected by its exact mean in the forest."""
+    values = draws.rows.get_column(name)
+    are_numbers = _are_numbers(values)
+    if not are_numbers.any():
+        return values.clear().extend_constant(None, 1) if exact is None else exact
+    numbers = _physical(values.filter(pl.Series(are_numbers)))
+    mean = float(np.average(numbers, weights=np.maximum(draws.weights[are_numbers], 1e-300)))
+    if exact is not None and exact[0] is not None:
+        mean += float(_physical(exact)[0]) - float(numbers.mean())
+    if not values.dtype.is_temporal():
+        return pl.Series(name, [mean], dtype=pl.Float64)
+    physical = pl.Series(name, [round(mean)], dtype=pl.Int64)
+    return physical.cast(pl.Int32).cast(pl.Date) if values.dtype == pl.Date else physical.cast(values.dtype)
+
+
+def _physical(values: pl.Series) -> Floats:
+    """Return numbers or times as floats."""
+    return (values.to_physical() if values.dtype.is_temporal() else values).cast(pl.Float64).to_numpy()
+
+
+def _mode(draws: Draws, name: str) -> pl.Series:
+    """Return the most probable level of a column."""
+    weights = pl.DataFrame({"value": draws.rows.get_column(name), "weight": draws.weights})
+    totals = weights.group_by("value").agg(pl.col("weight").sum())
+    ordered = totals.sort(["weight", pl.col("value").cast(pl.String)], descending=[True, False])
+    return ordered["value"].head(1).alias(name)
+
+
+def _level_shares(sampler: Sampler, names: list[str], given: Known, exact: pl.DataFrame) -> pl.DataFrame:
+    """One row per (row of conditions, column, level) with its share of the draws, corrected by exact shares."""
     schema = {"column": pl.String, "level": pl.String, "probability": pl.Float64}
 
-    def table(rows: pl.DataFrame) -> pl.DataFrame:
+    def table(draws: Draws, known: pl.DataFrame) -> pl.DataFrame:
         level_frames = [pl.DataFrame(schema=schema)]
         for name in names:
-            if not is_numeric(rows.schema[name]):
-                levels = rows.get_column(name).cast(pl.String).alias("level")
-                counts = levels.value_counts(normalize=True, name="probability").sort("level")
-                level_frames.append(counts.select(pl.lit(name).alias("column"), "level", "probability"))
+            if _has_levels(sampler.fitted, name):
+                levels = draws.rows.get_column(name).cast(pl.String).alias("level")
+                by_level = pl.DataFrame({"level": levels, "share": draws.weights}).group_by("level")
+                totals = pl.col("share").sum(), (pl.len() / draws.rows.height).alias("plain")
+                shares = by_level.agg(totals).sort("level")
+                of_column = known.filter(pl.col("column") == name) if known.height else known
+                level_frames.append(_corrected(shares, of_column, name, draws.rows.height))
         return pl.concat(level_frames)
 
-    level_tables: list[pl.DataFrame] | pl.DataFrame = _over_conditions(sampler, given, table)
-    if isinstance(level_tables, pl.DataFrame):
-        return level_tables
-    numbered = [one.select(pl.lit(row, pl.UInt32).alias("row"), pl.all()) for row, one in enumerate(level_tables)]
+    if not isinstance(given, pl.DataFrame):
+        return table(fixed_draws(sampler, given), exact)
+    known_rows = [exact.filter(pl.col("row") == row) if exact.width else exact for row in range(given.height)]
+    numbered = [
+        table(fixed_row_draws(sampler, given, row), known).select(pl.lit(row, pl.UInt32).alias("row"), pl.all())
+        for row, known in enumerate(known_rows)
+    ]
     return pl.concat(numbered)
+
+
+def _corrected(shares: pl.DataFrame, exact: pl.DataFrame, name: str, n_draws: int) -> pl.DataFrame:
+    """One row per level of a column: column, level, probability."""
+    if not exact.height:
+        return shares.select(pl.lit(name).alias("column"), "level", probability="share")
+    prior = PRIOR_HITS / n_draws
+    known = exact.join(shares, on="level", how="left", nulls_equal=True, maintain_order="left")
+    factors = (known["share"].fill_null(0.0) + prior) / (known["plain"].fill_null(0.0) + prior)
+    probabilities = known["probability"] * factors
+    return known.select("column", "level", (probabilities / probabilities.sum()).alias("probability"))
 
 
 def _by_row_and_name(frames: list[pl.DataFrame], names: list[str]) -> pl.DataFrame:

@@ -10,19 +10,22 @@ import polars as pl
 from arf_dask.data.copy_guard import Candidates
 from arf_dask.forest.fitted import Fitted
 from arf_dask.inference.density import ZeroProbabilityError
-from arf_dask.inference.forge import BLOCK_ROWS, Sampler
+from arf_dask.inference.forge import BLOCK_ROWS, Sampler, new_identifiers
 from arf_dask.inference.given import impossible_row, user_frame
 from arf_dask.inference.impute import impute
 from arf_dask.inference.pinning import log_weights
+from arf_dask.inference.refined_rows import choose
 from arf_dask.inference.sources import Block, block_seed, complete_rows, prepare_rows
 from arf_dask.rules.relations import Modelled
 from arf_dask.runtime.seeds import Stage, generator
-from arf_dask.typing import Counts, Floats, OnImpossible
+from arf_dask.typing import Counts, Flags, Floats, OnImpossible
 
 ATTEMPTS = 30
 LEAST_CANDIDATES, MOST_CANDIDATES = 32, 256  # per row, in the first attempt and later
 HOPE = 8  # attempts after which candidates are accepted whose known cells have density zero
 LEAST_LOG = -1e6
+FIRST_CANDIDATES, LAST_CANDIDATES = 8, 32  # of refined models, per row: at most in the first attempt, and in the last
+IMPUTED_CANDIDATES = 64  # of refined models, per row and draw of an imputation, at most
 PATIENCE = 10  # attempts after which the base of an inequality is moved next to the known column
 
 
@@ -38,13 +41,13 @@ class CompletedRows(NamedTuple):
         conditions = self.conditions[block.low - self.first : block.high - self.first]
         rows_each = block.rows // max(conditions.height, 1)
         seeds = Seeds(block_seed(seed, block.number), seed, block.first)
-        return complete(self.sampler, conditions, rows_each, seeds, self.on_impossible, block.low)
+        return complete_refined(self.sampler, conditions, rows_each, seeds, self.on_impossible, block.low)
 
     def candidates(self, seed: int, block: Block, places: Counts, n: int) -> Candidates:
         """Draw `n` other rows for each of some rows of a block, each under its own condition."""
         conditions = self.condition_numbers(block)[places]
         seeds = Seeds(seed, seed, 0)
-        rows = complete(self.sampler, self.conditions[conditions - self.first], n, seeds, self.on_impossible)
+        rows = complete_refined(self.sampler, self.conditions[conditions - self.first], n, seeds, self.on_impossible)
         return Candidates(rows, np.repeat(places, n))
 
     def condition_numbers(self, block: Block) -> Counts:
@@ -109,6 +112,46 @@ def complete(
     return completed_rows
 
 
+def complete_refined(
+    sampler: Sampler, frame: pl.DataFrame, n: int, seeds: Seeds, on_impossible: OnImpossible, first: int = 0
+) -> pl.DataFrame:
+    """Draw `n` rows of the refined model for every row of a frame, as `complete` does from the forest.
+
+    Rows are chosen among several of the forest, the same number for every row; where none of them is accepted, among
+    more, and then by weight.
+    """
+    refinement = sampler.fitted.refinement
+    if refinement is None or not frame.height or not n:
+        return complete(sampler, frame, n, seeds, on_impossible, first)
+    rng = generator(seeds.draws, Stage.REFINE)
+    n_each = min(max(int(np.ceil(1.5 / refinement.acceptance)), 2), FIRST_CANDIDATES)
+    n_conditions = max(1, BLOCK_ROWS // (n * n_each))
+    chosen = []
+    for start in range(0, frame.height, n_conditions):
+        conditions = frame[start : start + n_conditions]
+        own_seeds = seeds._replace(draws=int(rng.integers(2**62)))
+        rows = complete(sampler, conditions, n * n_each, own_seeds, on_impossible, first + start)
+        picked, is_accepted = _pick(sampler, rows, n_each, rng)
+        left = np.flatnonzero(~is_accepted)
+        if len(left):
+            own_seeds = seeds._replace(draws=int(rng.integers(2**62)))
+            rows = complete(sampler, conditions[left // n], LAST_CANDIDATES, own_seeds, on_impossible, first + start)
+            picked = _replaced(picked, left, _pick(sampler, rows, LAST_CANDIDATES, rng)[0])
+        chosen.append(picked)
+    result = pl.concat(chosen)
+    keys = new_identifiers(sampler.fitted.schema, result.height, seeds.keys, seeds.first_row, rng)
+    return result.with_columns([keys[name] for name in result.columns if name in keys])
+
+
+def _pick(sampler: Sampler, rows: pl.DataFrame, n_each: int, rng: np.random.Generator) -> tuple[pl.DataFrame, Flags]:
+    """Return one of every `n_each` consecutive rows, and whether it was accepted."""
+    refinement = sampler.fitted.refinement
+    assert refinement is not None
+    log_ratios = refinement.log_ratio(rows, sampler.relations).reshape(-1, n_each)
+    index, is_accepted = choose(log_ratios, refinement.log_cap, rng)
+    return rows[index + n_each * np.arange(len(index))], is_accepted
+
+
 class Candidacy(NamedTuple):
     """Candidates for rows whose known cells the modelled columns do not express, or that break a rule.
 
@@ -171,6 +214,45 @@ def _log_weights(fitted: Fitted, drawn: pl.DataFrame, rows: pl.DataFrame) -> Flo
         columns = [name for name, changed in zip(names, pattern, strict=True) if changed]
         log_densities[places] = log_weights(fitted, after[places], columns)
     return log_densities
+
+
+def impute_refined(
+    sampler: Sampler, frame: pl.DataFrame, draws: int | None, seed: int, *, fill_all: bool
+) -> list[pl.DataFrame]:
+    """Fill the missing values of the model's columns as `impute_rows` does, with draws of the refined model.
+
+    Expectations are those of the forest.
+    """
+    refinement = sampler.fitted.refinement
+    if refinement is None or draws is None or not frame.height:
+        return impute_rows(sampler, frame, draws, seed, fill_all=fill_all)
+    names = [name for name in sampler.fitted.dtypes if name not in sampler.fitted.schema.keys]
+    known = user_frame(frame, sampler.fitted)
+    is_incomplete = np.zeros(frame.height, dtype=bool)
+    for name in names:
+        if name in known.columns:
+            is_incomplete |= known.get_column(name).is_null().to_numpy()
+    places = np.flatnonzero(is_incomplete)
+    if not len(places):
+        return [frame] * draws
+    absent = [
+        pl.Series(name, [None], dtype=sampler.fitted.dtypes[name]).new_from_index(0, len(places))
+        for name in names
+        if name not in known.columns
+    ]
+    rows = frame[places]
+    n_each = min(max(int(np.ceil(4 / refinement.acceptance)), 2), IMPUTED_CANDIDATES)
+    candidates = impute_rows(sampler, rows.with_columns(absent), draws * n_each, seed, fill_all=fill_all)
+    rng = generator(seed, Stage.REFINE)
+    filled = []
+    for draw in range(draws):
+        some = candidates[draw * n_each : (draw + 1) * n_each]
+        whole = [user_frame(one, sampler.fitted) for one in some]
+        log_ratios = np.stack([refinement.log_ratio(one, sampler.relations) for one in whole], axis=1)
+        index, _ = choose(log_ratios, refinement.log_cap, rng)
+        stacked = pl.concat([one.select(pl.nth(range(frame.width))) for one in some])
+        filled.append(_replaced(frame, places, stacked[index * len(places) + np.arange(len(places))]))
+    return filled
 
 
 def impute_rows(

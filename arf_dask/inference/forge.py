@@ -179,19 +179,27 @@ def assemble(
             tokens = table.variable.tokens[:, member][ordered_states]
             axis_values = places[order] if places is not None and member == 0 else None
             columns[column.name] = decode_column(column, tokens, axis_values, open_ends=tables.support == "open")
-    for position, column in enumerate(tables.schema.columns):
+    for column in tables.schema.columns:
         if column.kind == "empty":
             columns[column.name] = pl.Series(column.name, [None], dtype=column.dtype).new_from_index(0, len(order))
-        elif column.kind == "key":
+    columns |= new_identifiers(tables.schema, len(order), seed, first_row, rng)
+    # Build the frame by name: a list of series would rename a column called "".
+    return pl.DataFrame({name: columns[name] for name in tables.schema.dtypes})
+
+
+def new_identifiers(
+    schema: Schema, n: int, seed: int, first_row: int, rng: np.random.Generator
+) -> dict[str, pl.Series]:
+    """Return new identifiers, by column, for `n` rows that start at `first_row` of the whole result."""
+    columns = {}
+    for position, column in enumerate(schema.columns):
+        if column.kind == "key":
             assert column.key is not None
             # Numbered keys form one sequence that does not depend on the seed.
             own_seed = seed if column.key.first is None else 0
             key_seed = int(generator(own_seed, Stage.KEYS, position).integers(2**62))
-            columns[column.name] = fresh_keys(
-                column.key, first_row, len(order), rng, column.name, column.dtype, seed=key_seed
-            )
-    # Build the frame by name: a list of series would rename a column called "".
-    return pl.DataFrame({name: columns[name] for name in tables.schema.dtypes})
+            columns[column.name] = fresh_keys(column.key, first_row, n, rng, column.name, column.dtype, seed=key_seed)
+    return columns
 
 
 def _variable_sampler(tables: LeafTables, table: VariableTables, split: NDArray[np.bool_]) -> VariableSampler:

@@ -19,6 +19,7 @@ from arf_dask.inference.completed_rows import CompletedRows
 from arf_dask.inference.forge import Sampler
 from arf_dask.inference.given import Known, read_given
 from arf_dask.inference.guarded_rows import Guarded
+from arf_dask.inference.refined_rows import refine_source
 from arf_dask.inference.sources import Block, Source, cut_blocks, cut_conditions
 from arf_dask.runtime.once import OncePerProcess
 from arf_dask.runtime.progress import Progress
@@ -62,6 +63,7 @@ class RowPlan:
             source = CompletedRows(self.sampler(), self.given, self.first_condition, self.on_impossible)
         else:
             source = make_checked_source(self.sampler(), self.given, self.on_impossible)
+            source = refine_source(source, self.sampler(), conditional=self.given is not None)
         guard = self.fitted.guard
         return source if guard is None else Guarded(source, guard, {})
 

@@ -6,13 +6,13 @@ import logging
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 import polars as pl
 
 from arf_dask.data.checks import check_shape
-from arf_dask.data.copy_guard import RealRows, make_guard
+from arf_dask.data.copy_guard import CopyGuard, RealRows, make_guard
 from arf_dask.errors import KeyColumnWarning, OptionError, ReleaseError, ReleaseWarning, warn_user
 from arf_dask.forest.dependence import Dependence, Edge
 from arf_dask.forest.fitted import Fitted
@@ -39,14 +39,14 @@ class Safeguards(NamedTuple):
 
     rows: Callable[[pl.DataFrame, Relations], pl.DataFrame]  # of modelled rows, which rules derive from the table
     schema: Callable[[Schema, pl.DataFrame], Schema]  # of the schema, given the modelled rows
+    # Of the leaf parameters, before anything is learned from rows drawn from them.
+    leaves: Callable[[Fitted], Fitted] | None = None
+    subjects: Counts | None = None  # subject id per row; None: every row is a subject
+    leaf_subjects: Counts | None = None  # the same if the leaves of the forest are pruned by subjects
+    min_people: int = 0  # per leaf of the boosted trees
 
 
-class Learn(Protocol):
-    """Fits a table under safeguards; `subjects` holds the subject id per row."""
-
-    def __call__(
-        self, frame: pl.DataFrame, options: Options, *, safeguards: Safeguards, subjects: Counts | None
-    ) -> Fitted: ...
+Learn = Callable[[pl.DataFrame, Options, Safeguards], Fitted]  # fits a table under safeguards
 
 
 def fit_release(
@@ -71,17 +71,16 @@ def fit_release(
     safeguards = Safeguards(
         lambda rows, relations: _protect_gaps(rows, relations, protected, policy),
         round_schema if policy.round_bounds else lambda schema, _: schema,
+        lambda fitted: _harden(fitted, policy, protected),
+        protected.subjects,
+        _units(protected),
+        policy.min_leaf,
     )
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", KeyColumnWarning)  # the release report lists detected identifiers
-        fitted = learn(
-            protected.frame,
-            _safe_options(options, policy, protected),
-            safeguards=safeguards,
-            subjects=_units(protected),
-        )
-    _check_combinations(fitted.schema, protected, policy)
-    return _tighten(fitted, policy, protected, frame)
+        fitted = learn(protected.frame, _safe_options(options, policy, protected), safeguards)
+    # The guard comes last: the ratio is learned against the rows that it judges, before copies are redrawn.
+    return replace(fitted, guard=_make_guard(fitted.schema, policy, protected, frame))
 
 
 def _protect_gaps(
@@ -129,7 +128,7 @@ def _find_bundles(schema: Schema) -> list[Bundle]:
 
 def _safe_options(options: Options, policy: ReleasePolicy, protected: Protected) -> Options:
     """Return the fit options adjusted to the policy: leaf size, identifiers and bundles."""
-    min_leaf = max(options.min_leaf, policy.min_leaf)
+    min_leaf = max(options.min_leaf or 0, policy.min_leaf)
     if protected.subjects is not None and protected.frame.height > IN_MEMORY:
         if policy.max_rows_per_subject is None:
             raise ReleaseError(
@@ -150,19 +149,25 @@ def _units(protected: Protected) -> Counts | None:
     return protected.subjects
 
 
-def _tighten(fitted: Fitted, policy: ReleasePolicy, protected: Protected, real: pl.DataFrame) -> Fitted:
-    """Shrink leaves towards their parents, record the effects of the policy, and add the guard against copies."""
+def _harden(fitted: Fitted, policy: ReleasePolicy, protected: Protected) -> Fitted:
+    """Check combinations, shrink leaves towards their parents, and record the effects of the policy."""
     tables = fitted.tables
-    modelled_names = [column.name for column in tables.schema.columns if column.kind in ("categorical", "numeric")]
-    people = None if policy.subject is None else real[policy.subject].rank("dense").cast(pl.Int64).to_numpy()
-    # Rows that were dropped or changed by the protection must not come back either.
-    versions = [RealRows(protected.frame, protected.subjects), RealRows(real, people)]
-    copy_guard = make_guard(versions, modelled_names, tables.schema.keys) if policy.forbid_copies else None
+    _check_combinations(tables.schema, protected, policy)
     effects = {**protected.effects, "smallest_leaf": int(np.min(tables.coverage)), "leaves_hold": "subjects"}
     shrunken_tables = replace(
         shrink_leaves(tables, policy.shrinkage), dependence=_pool_rare_cells(tables.dependence, policy, protected)
     )
-    return replace(fitted, tables=shrunken_tables, options={**fitted.options, "release": effects}, guard=copy_guard)
+    return replace(fitted, tables=shrunken_tables, options={**fitted.options, "release": effects})
+
+
+def _make_guard(schema: Schema, policy: ReleasePolicy, protected: Protected, real: pl.DataFrame) -> CopyGuard | None:
+    """Return the guard against copies of real rows, those included that were dropped or changed by the protection."""
+    if not policy.forbid_copies:
+        return None
+    modelled_names = [column.name for column in schema.columns if column.kind in ("categorical", "numeric")]
+    people = None if policy.subject is None else real[policy.subject].rank("dense").cast(pl.Int64).to_numpy()
+    versions = [RealRows(protected.frame, protected.subjects), RealRows(real, people)]
+    return make_guard(versions, modelled_names, schema.keys)
 
 
 def _pool_rare_cells(dependence: Dependence, policy: ReleasePolicy, protected: Protected) -> Dependence:

@@ -26,6 +26,7 @@ class Stage(IntEnum):
     REPORT = 21
     RELEASE = 22
     HOLDOUT = 23
+    REFINE = 24
 
 
 def entropy(seed: int | None) -> int:

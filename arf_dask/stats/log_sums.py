@@ -18,6 +18,11 @@ def log_sum(logs: Floats) -> Floats:
         return np.asarray(finite_max + np.log(np.exp(logs - finite_max[..., None]).sum(axis=-1)))
 
 
+def log_mean(logs: Floats) -> Floats:
+    """Return the log of the mean of exponentials along the last axis."""
+    return np.asarray(log_sum(logs) - np.log(logs.shape[-1]))
+
+
 def add_log_sums(total: Floats, logs: Floats, row: NDArray[np.integer]) -> None:
     """Write the log of the sum of exponentials of every run of equal values in the sorted `row` into `total[row]`."""
     if not len(row):

@@ -33,6 +33,7 @@ def _schema(**columns: tuple[Any, bool]) -> Any:
     return pa.schema([pa.field(name, kind, nullable=may_miss) for name, (kind, may_miss) in columns.items()])
 
 
+LEFT = ("left_0", "left_1", "left_2", "left_3")
 _ID, _COUNT = (pa.uint32(), False), (pa.int64(), False)
 _NUMBER, _FLAG = (pa.float64(), False), (pa.bool_(), False)
 SCHEMAS: dict[str, Any] = {
@@ -62,7 +63,19 @@ DEPENDENCE_SCHEMAS: dict[str, Any] = {
     # One row per (edge, parent bin, child bin): training rows, and their ratio to the rows expected under independence.
     "ratios.parquet": _schema(link=_ID, parent_bin=_ID, child_bin=_ID, count=_COUNT, ratio=_NUMBER),
 }
-ALL_SCHEMAS = SCHEMAS | DEPENDENCE_SCHEMAS
+# Present only if the model is refined.
+REFINEMENT_SCHEMAS: dict[str, Any] = {
+    # One row per (boosted tree, node), in preorder; feature is -1 at leaves, the bits of left_0 to left_3 are the codes
+    # 0 to 255 that go left.
+    "boosted_nodes.parquet": _schema(
+        tree=_ID, node=_ID, feature=(pa.int32(), False), **dict.fromkeys(LEFT, (pa.uint64(), False)), value=_NUMBER
+    ),
+    # One row per level of a feature of the refinement: the text of code 1, 2, ...
+    "feature_levels.parquet": _schema(feature=_ID, code=_ID, text=(pa.string(), False)),
+    # One row per edge of a feature of the refinement: the upper end of code 1, 2, ...
+    "feature_edges.parquet": _schema(feature=_ID, code=_ID, edge=_NUMBER),
+}
+ALL_SCHEMAS = SCHEMAS | DEPENDENCE_SCHEMAS | REFINEMENT_SCHEMAS
 # Sorted keys are delta-encoded (about a tenth of a byte each); other numbers compress best with split byte streams.
 SORTED = ("column", "variable", "member", "tree", "node", "leaf", "code", "link")
 _ROUND = {"round": int, "accuracy": float, "leaves": int}
@@ -126,10 +139,11 @@ def assemble_tables(fields: Mapping[str, Any], files: Mapping[str, Arrays]) -> L
 def _level_table(index: int, column: Column) -> Any:
     number, text = level_values(column)
     cells = {"number": number.to_arrow(), "text": text.to_arrow()}
-    return _table("levels.parquet", column=np.full(len(number), index), **cells)
+    return table_of("levels.parquet", column=np.full(len(number), index), **cells)
 
 
-def _table(file: str, **columns: Any) -> Any:
+def table_of(file: str, **columns: Any) -> Any:
+    """Return an Arrow table with the columns and types of a file."""
     schema = ALL_SCHEMAS[file]
     return pa.table([pa.array(columns[f.name]).cast(f.type) for f in schema], schema=schema)
 
@@ -137,13 +151,13 @@ def _table(file: str, **columns: Any) -> Any:
 def _state_table(number: int, variable: Variable) -> Any:
     n_states = variable.n_states
     ids = {"variable": np.full(n_states, number), "state": np.arange(n_states), "interval": variable.interval}
-    return _table("states.parquet", **ids, code_low=variable.code_low, code_high=variable.code_high)
+    return table_of("states.parquet", **ids, code_low=variable.code_low, code_high=variable.code_high)
 
 
 def _token_table(number: int, variable: Variable) -> Any:
     n_states, n_members = variable.tokens.shape
     ids = {"variable": np.full(n_states * n_members, number), "member": np.repeat(np.arange(n_members), n_states)}
-    return _table(
+    return table_of(
         "tokens.parquet", **ids, state=np.tile(np.arange(n_states), n_members), token=variable.tokens.T.ravel()
     )
 
@@ -154,23 +168,25 @@ def _bin_table(number: int, variable: Variable, histogram: NDArray[np.int64]) ->
     upper_edges[first : first + len(edges)] = edges
     is_border = np.isin(upper_edges, variable.segments)
     ids = {"variable": np.full(n_codes, number), "code": np.arange(n_codes), "rows": histogram}
-    return _table("bins.parquet", **ids, edge=pa.array(upper_edges, mask=np.isnan(upper_edges)), border=is_border)
+    return table_of("bins.parquet", **ids, edge=pa.array(upper_edges, mask=np.isnan(upper_edges)), border=is_border)
 
 
 def _node_table(number: int, tree: Tree) -> Any:
     n_nodes = len(tree.feature)
     ids = {"tree": np.full(n_nodes, number), "node": np.arange(n_nodes)}
-    return _table("nodes.parquet", **ids, feature=tree.feature, threshold=tree.threshold)
+    return table_of("nodes.parquet", **ids, feature=tree.feature, threshold=tree.threshold)
 
 
 def _leaf_table(tables: LeafTables) -> Any:
     tree_ids = np.repeat(np.arange(len(tables.trees)), np.diff(tables.starts))
-    return _table("leaves.parquet", tree=tree_ids, leaf=np.arange(tables.n_leaves), rows=tables.coverage)
+    return table_of("leaves.parquet", tree=tree_ids, leaf=np.arange(tables.n_leaves), rows=tables.coverage)
 
 
 def _discrete_table(number: int, entries: Entries) -> Any:
     variable_ids = np.full(len(entries.state), number)
-    return _table("discrete.parquet", variable=variable_ids, leaf=entries.leaf, state=entries.state, count=entries.rows)
+    return table_of(
+        "discrete.parquet", variable=variable_ids, leaf=entries.leaf, state=entries.state, count=entries.rows
+    )
 
 
 def _continuous_table(number: int, variable: Variable, entries: Entries) -> Any:
@@ -180,12 +196,12 @@ def _continuous_table(number: int, variable: Variable, entries: Entries) -> Any:
         "leaf": entries.leaf[is_interval],
         "state": entries.state[is_interval],
     }
-    return _table("continuous.parquet", **ids, mu=entries.mu, sigma=entries.sigma)
+    return table_of("continuous.parquet", **ids, mu=entries.mu, sigma=entries.sigma)
 
 
 def _cut_table(number: int, bins: Ints) -> Any:
     first_codes = run_starts(bins)
-    return _table("cuts.parquet", variable=np.full(len(first_codes), number), code=first_codes, bin=bins[first_codes])
+    return table_of("cuts.parquet", variable=np.full(len(first_codes), number), code=first_codes, bin=bins[first_codes])
 
 
 def _link_table(edges: tuple[Edge, ...]) -> Any:
@@ -193,7 +209,7 @@ def _link_table(edges: tuple[Edge, ...]) -> Any:
         [getattr(edge, name) for edge in edges] for name in ("parent", "child", "information")
     )
     ids = {"link": np.arange(len(edges)), "parent": parent, "child": child}
-    return _table("links.parquet", **ids, information=information)
+    return table_of("links.parquet", **ids, information=information)
 
 
 def _ratio_table(number: int, edge: Edge) -> Any:
@@ -203,21 +219,21 @@ def _ratio_table(number: int, edge: Edge) -> Any:
         "parent_bin": np.repeat(np.arange(n_parent_bins), n_child_bins),
         "child_bin": np.tile(np.arange(n_child_bins), n_parent_bins),
     }
-    return _table("ratios.parquet", **ids, count=edge.observed.ravel(), ratio=edge.ratios.ravel())
+    return table_of("ratios.parquet", **ids, count=edge.observed.ravel(), ratio=edge.ratios.ravel())
 
 
 def _read_dependence(files: Mapping[str, Arrays], variables: list[Variable]) -> Dependence:
     n_variables, n_codes = len(variables), [variable.n_codes for variable in variables]
     cuts, links, ratios = (files[name] for name in DEPENDENCE_SCHEMAS)
-    runs = _runs(cuts["variable"], n_variables, "cuts.parquet", "variable")
+    runs = runs_of(cuts["variable"], n_variables, "cuts.parquet", "variable")
     bins = tuple(_read_bins(_cut(cuts, run), size) for run, size in zip(runs, n_codes, strict=True))
     bin_counts = [count_bins(variable_bins) for variable_bins in bins]
     parents, children = (links[name].tolist() for name in ("parent", "child"))
-    _check_numbered(links["link"], [slice(0, len(parents))], "links.parquet", "link")
+    check_numbered(links["link"], [slice(0, len(parents))], "links.parquet", "link")
     is_valid = len(parents) > 0 and is_forest(parents, children, n_variables)
     require(is_valid, "links.parquet", "no forest over the variables with parents before their children")
     edges = []
-    for link_id, run in enumerate(_runs(ratios["link"], len(parents), "ratios.parquet", "link")):
+    for link_id, run in enumerate(runs_of(ratios["link"], len(parents), "ratios.parquet", "link")):
         shape = bin_counts[parents[link_id]], bin_counts[children[link_id]]
         link_ratios, where = _cut(ratios, run), f"link {link_id}: needs one row per pair of bins, in order"
         is_complete = np.array_equal(link_ratios["parent_bin"], np.repeat(np.arange(shape[0]), shape[1]))
@@ -243,7 +259,7 @@ def _read_bins(cuts: Arrays, n_codes: int) -> Ints:
 
 
 def _read_columns(fields: list[Any], levels: Arrays) -> tuple[Column, ...]:
-    runs = _runs(levels["column"], len(fields), "levels.parquet", "column")
+    runs = runs_of(levels["column"], len(fields), "levels.parquet", "column")
     parts = [(levels["number"][run], levels["text"][run].tolist()) for run in runs]
     return tuple(parse_column(fields[index], index, *part) for index, part in enumerate(parts))
 
@@ -254,11 +270,11 @@ def _read_variables(fields: list[Any], files: Mapping[str, Arrays]) -> list[Vari
         for variable_id, entry in enumerate(fields)
     ]
     states, tokens, bins = (files[f"{name}.parquet"] for name in ("states", "tokens", "bins"))
-    of_states = _runs(states["variable"], len(fields), "states.parquet", "variable")
-    of_tokens = _runs(tokens["variable"], len(fields), "tokens.parquet", "variable")
-    of_bins = _runs(bins["variable"], len(fields), "bins.parquet", "variable")
-    _check_numbered(states["state"], of_states, "states.parquet", "state")
-    _check_numbered(bins["code"], of_bins, "bins.parquet", "code")
+    of_states = runs_of(states["variable"], len(fields), "states.parquet", "variable")
+    of_tokens = runs_of(tokens["variable"], len(fields), "tokens.parquet", "variable")
+    of_bins = runs_of(bins["variable"], len(fields), "bins.parquet", "variable")
+    check_numbered(states["state"], of_states, "states.parquet", "state")
+    check_numbered(bins["code"], of_bins, "bins.parquet", "code")
     return [
         _read_variable(variable_id, entry, _cut(states, state_run), _cut(tokens, token_run), _cut(bins, bin_run))
         for variable_id, (entry, state_run, token_run, bin_run) in enumerate(
@@ -303,14 +319,14 @@ def _read_edges(where: str, first: int, intervals: bool, bins: Arrays) -> tuple[
 
 
 def _read_histograms(n_variables: int, bins: Arrays) -> list[NDArray[np.int64]]:
-    return [bins["rows"][run] for run in _runs(bins["variable"], n_variables, "bins.parquet", "variable")]
+    return [bins["rows"][run] for run in runs_of(bins["variable"], n_variables, "bins.parquet", "variable")]
 
 
 def _read_trees(nodes: Arrays) -> list[Tree]:
     file, tree_ids = "nodes.parquet", nodes["tree"]
     # Trees are not empty, so there are at most as many trees as nodes.
-    runs = _runs(tree_ids, min(int(tree_ids.max(initial=0)) + 1, len(tree_ids)), file, "tree")
-    _check_numbered(nodes["node"], runs, file, "node")
+    runs = runs_of(tree_ids, min(int(tree_ids.max(initial=0)) + 1, len(tree_ids)), file, "tree")
+    check_numbered(nodes["node"], runs, file, "node")
     thresholds = _small(nodes["threshold"], file)
     trees = []
     for tree_id, run in enumerate(runs):
@@ -332,8 +348,8 @@ def _read_leaves(leaves: Arrays, trees: list[Tree]) -> NDArray[np.int64]:
 
 def _read_entries(variables: list[Variable], files: Mapping[str, Arrays], n_leaves: int) -> list[Entries]:
     discrete, continuous = files["discrete.parquet"], files["continuous.parquet"]
-    runs = _runs(discrete["variable"], len(variables), "discrete.parquet", "variable")
-    of_intervals = _runs(continuous["variable"], len(variables), "continuous.parquet", "variable")
+    runs = runs_of(discrete["variable"], len(variables), "discrete.parquet", "variable")
+    of_intervals = runs_of(continuous["variable"], len(variables), "continuous.parquet", "variable")
     entries = []
     for number, (variable, discrete_run, interval_run) in enumerate(zip(variables, runs, of_intervals, strict=True)):
         state_counts, interval_moments = _cut(discrete, discrete_run), _cut(continuous, interval_run)
@@ -369,7 +385,7 @@ def _cut(arrays: Arrays, run: slice) -> Arrays:
     return {name: values[run] for name, values in arrays.items()}
 
 
-def _runs(group: NDArray[np.uint32], n_groups: int, file: str, what: str) -> list[slice]:
+def runs_of(group: NDArray[np.uint32], n_groups: int, file: str, what: str) -> list[slice]:
     """Return the rows of every group as a slice. Raises if group ids are out of range or unsorted."""
     require(np.all(group[1:] >= group[:-1]), file, f"rows that are not sorted by {what}")
     require(not len(group) or group[-1] < n_groups, file, f"an unknown {what}")
@@ -377,7 +393,7 @@ def _runs(group: NDArray[np.uint32], n_groups: int, file: str, what: str) -> lis
     return [slice(int(run_start), int(run_stop)) for run_start, run_stop in pairwise(bounds)]
 
 
-def _check_numbered(ids: NDArray[np.uint32], runs: list[slice], file: str, what: str) -> None:
+def check_numbered(ids: NDArray[np.uint32] | NDArray[np.int64], runs: list[slice], file: str, what: str) -> None:
     """Raise unless the ids in every run are 0, 1, 2, ..."""
     run_sizes = np.array([run.stop - run.start for run in runs], dtype=np.int64)
     expected_ids = np.arange(len(ids)) - np.repeat(np.cumsum(run_sizes) - run_sizes, run_sizes)

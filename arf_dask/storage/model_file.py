@@ -11,6 +11,7 @@ import json
 import os
 import uuid
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -34,15 +35,31 @@ from arf_dask.runtime.disk import (
 from arf_dask.runtime.locks import LockHeldError
 from arf_dask.runtime.replacement import current_path, own_directory, staging_path, swap_directory
 from arf_dask.storage.fields import BAD_INPUT, MODEL_JSON, describe, json_value
-from arf_dask.storage.layout import ALL_SCHEMAS, SCHEMAS, SORTED, Arrays, assemble_tables, file_tables
+from arf_dask.storage.layout import (
+    ALL_SCHEMAS,
+    DEPENDENCE_SCHEMAS,
+    REFINEMENT_SCHEMAS,
+    SCHEMAS,
+    SORTED,
+    Arrays,
+    assemble_tables,
+    file_tables,
+)
+from arf_dask.storage.refinement_fields import (
+    check_refinement,
+    describe_refinement,
+    parse_refinement,
+    refinement_tables,
+)
 from arf_dask.storage.rule_fields import check_relations, describe_relations, parse_relations
 from arf_dask.storage.stores import output_errors
 from arf_dask.storage.validation import check_options, check_tables
 from arf_dask.typing import PathLike
 
-FORMAT, VERSION = "arf_dask model", 4
-READABLE = (1, 2, 3, 4)  # 1: no hash of model.json itself; 2: no rules; 3: other kinds of transforms (`old_rules`)
-RULES_SINCE = 3
+FORMAT, VERSION = "arf_dask model", 5
+# 1: no hash of model.json itself; 2: no rules; 3: other kinds of transforms (`old_rules`); 4: no refinement
+READABLE = (1, 2, 3, 4, 5)
+RULES_SINCE, REFINED_SINCE = 3, 5
 MAX_JSON_BYTES = 2**28
 MAX_ROWS = 2**32
 UNPACKED_RATIO, UNPACKED_BYTES = 4_096, 2**28  # limits on the uncompressed size: ratio * file size + bytes
@@ -56,6 +73,7 @@ _LISTS = {
     "gates": list,
     "columns": list,
     "variables": list,
+    "refinement": dict | None,
     "files": dict,
 }
 _TOP_LEVEL = {**_ABOUT, "n_rows": int, "family": str, "support": str, **_LISTS}
@@ -69,6 +87,7 @@ def save(fitted: Fitted, path: PathLike) -> None:
     try:
         check_tables(fitted.tables)
         check_options(fitted.options)
+        check_refinement(fitted)
     except ModelFormatError as error:
         raise ModelFormatError(f"this model does not hold together and was not saved: {error}") from error
     try:
@@ -100,7 +119,7 @@ def model_hash(model: Fitted | PathLike) -> str:
     """Return the SHA-256 of a model's content, which is invariant under `save` and `load`."""
     fitted = model if isinstance(model, Fitted) else read_fitted(model)
     content_digest = hashlib.sha256(json.dumps(_described(fitted), sort_keys=True, allow_nan=False).encode())
-    for name, parts in file_tables(fitted.tables).items():
+    for name, parts in _tables(fitted).items():
         content_digest.update(name.encode())
         for part in parts:
             content_digest.update(len(part).to_bytes(8, "little"))
@@ -111,7 +130,16 @@ def model_hash(model: Fitted | PathLike) -> str:
 
 def _described(fitted: Fitted) -> dict[str, Any]:
     options, relations = json_value(fitted.options), describe_relations(fitted.relations)
-    return {**describe(fitted.tables), "options": options, "relations": relations}
+    described = {**describe(fitted.tables), "options": options, "relations": relations}
+    # Models without a refinement keep the hash that they had before there were refinements.
+    refinement = fitted.refinement
+    return described if refinement is None else {**described, "refinement": describe_refinement(refinement)}
+
+
+def _tables(fitted: Fitted) -> dict[str, Iterator[Any]]:
+    """Return an iterator of Arrow tables per file."""
+    refinement = fitted.refinement
+    return file_tables(fitted.tables) | ({} if refinement is None else refinement_tables(refinement))
 
 
 def _hash_column(digest: Any, column: Any) -> None:
@@ -164,9 +192,9 @@ def _holds_model(directory: Path) -> bool:
 
 
 def _write(fitted: Fitted, directory: Path) -> None:
-    file_entries = {name: _write_parquet(directory / name, parts) for name, parts in file_tables(fitted.tables).items()}
+    file_entries = {name: _write_parquet(directory / name, parts) for name, parts in _tables(fitted).items()}
     header_fields = {"format": FORMAT, "version": VERSION, "written_by": library_versions(LIBRARIES)}
-    content = {**header_fields, **_described(fitted), "files": file_entries}
+    content = {**header_fields, "refinement": None, **_described(fitted), "files": file_entries}
     json_text = json.dumps({**content, "sha256": _content_hash(content)}, allow_nan=False, indent=1)
     (directory / MODEL_JSON).write_text(json_text, encoding="utf-8")
     _check_written(fitted, directory)
@@ -235,14 +263,19 @@ def _read(directory: Path) -> Fitted:
         require(recorded_hash == _content_hash(fields), MODEL_JSON, "its content does not match its own SHA-256")
     if fields["version"] < RULES_SINCE:
         fields.setdefault("relations", describe_relations(NO_RELATIONS))
+    if fields["version"] < REFINED_SINCE:
+        fields.setdefault("refinement", None)
     fields = parse_fields(fields, _TOP_LEVEL, MODEL_JSON, "its top level")
-    _check_files(directory, fields["files"])
+    _check_files(directory, fields["files"], is_refined=fields["refinement"] is not None)
     files = {name: _read_parquet(directory / name, fields["files"][name]["rows"]) for name in fields["files"]}
     relations = parse_relations(fields["relations"])
     fitted = Fitted(assemble_tables(fields, files), relations, fields["options"])
     check_tables(fitted.tables)
     check_options(fitted.options)
     check_relations(relations, fitted.schema)
+    if fields["refinement"] is not None:
+        fitted = replace(fitted, refinement=parse_refinement(fields["refinement"], files))
+        check_refinement(fitted)
     return fitted
 
 
@@ -277,11 +310,16 @@ def _check_version(fields: Mapping[str, Any]) -> None:
         )
 
 
-def _check_files(directory: Path, listed: Mapping[str, Any]) -> None:
+def _check_files(directory: Path, listed: Mapping[str, Any], *, is_refined: bool) -> None:
     """Check names, sizes and hashes before any file is opened as Parquet."""
-    is_complete = set(listed) in (set(SCHEMAS), set(ALL_SCHEMAS))
+    of_refinement = set(REFINEMENT_SCHEMAS) if is_refined else set()
+    without_dependence = {*SCHEMAS, *of_refinement}
+    is_complete = set(listed) in (without_dependence, without_dependence | set(DEPENDENCE_SCHEMAS))
     require(
-        is_complete, MODEL_JSON, f"must list the files {', '.join(SCHEMAS)}, and all of those of a dependence or none"
+        is_complete,
+        MODEL_JSON,
+        f"must list the files {', '.join(SCHEMAS)}, all of those of a dependence or none, and those of a refinement "
+        f"({', '.join(REFINEMENT_SCHEMAS)}) if the model has one",
     )
     for name, entry in listed.items():
         file_fields = parse_fields(entry, _FILE, MODEL_JSON, f"file {name!r}")

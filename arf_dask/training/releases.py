@@ -22,7 +22,8 @@ from arf_dask.runtime.tasks import Runner
 from arf_dask.schema.columns import Schema
 from arf_dask.schema.encoding import encode_codes
 from arf_dask.schema.learning import infer_schema
-from arf_dask.training.stages import TrainedForest, estimate_leaves, train_forest
+from arf_dask.training.refining import People
+from arf_dask.training.stages import TrainedForest, estimate_leaves, train_forest, training_rows
 from arf_dask.typing import Counts
 
 
@@ -32,7 +33,7 @@ def fit_released(
     """Fit the tables of a model under a release policy."""
     shares = _check_rules(frame, options, runner, report)
 
-    def learn(frame: pl.DataFrame, options: Options, *, safeguards: Safeguards, subjects: Counts | None) -> Fitted:
+    def learn(frame: pl.DataFrame, options: Options, safeguards: Safeguards) -> Fitted:
         with open_parts(frame, runner) as parts:
             # A policy decides per column what may be learned, so rules between columns are not detected. Declared
             # ones hold in every row that is drawn, whatever the protection changed.
@@ -40,9 +41,10 @@ def fit_released(
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", RuleWarning)
                 trained = train_forest(parts, ruled, seed, runner, report, safeguards)
-            if subjects is not None:
-                trained = _prune_by_subjects(trained, subjects, options.min_leaf)
-            return estimate_leaves(trained, runner, report)
+            if safeguards.leaf_subjects is not None:
+                trained = _prune_by_subjects(trained, safeguards.leaf_subjects, options.leaf_rows(frame.height))
+            people = _people(trained, safeguards, options, seed)
+            return estimate_leaves(trained, runner, report, safeguards.leaves, people)
 
     def infer(frame: pl.DataFrame, options: Options) -> Schema:
         together = read_rules(options.rules).together
@@ -71,9 +73,17 @@ def _check_rules(frame: pl.DataFrame, options: Options, runner: Runner, report: 
     return {rule.text: rule.share for rule in relations.rules}
 
 
+def _people(trained: TrainedForest, safeguards: Safeguards, options: Options, seed: int) -> People:
+    """Return the people behind the rows that trees are grown on."""
+    subjects = safeguards.subjects
+    if trained.is_sample and subjects is not None:
+        rows = training_rows(len(subjects), options.rows_per_tree, seed)
+        subjects = subjects if rows is None else subjects[rows]
+    return People(subjects, safeguards.min_people)
+
+
 def _prune_by_subjects(trained: TrainedForest, subjects: Counts, min_leaf: int) -> TrainedForest:
     """Prune the forest so that every leaf holds at least `min_leaf` subjects."""
-    assert trained.frame is not None
     codes = np.ascontiguousarray(encode_codes(trained.frame, trained.forest.schema))
     trees = [prune_by_subjects(tree, codes, subjects, min_leaf) for tree in trained.forest.trees]
     return trained._replace(forest=replace(trained.forest, trees=trees))

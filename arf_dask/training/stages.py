@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -11,7 +12,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from arf_dask.data.checks import check_shape
-from arf_dask.data.parts import Parts, cut_frame
+from arf_dask.data.parts import Parts, cut_frame, gather_rows
 from arf_dask.forest.adversary import Training, train
 from arf_dask.forest.dependence_learning import NO_STRUCTURE, find_structure
 from arf_dask.forest.fitted import Fitted
@@ -31,21 +32,32 @@ from arf_dask.schema.learning import infer_schema, learn_schema
 from arf_dask.schema.unseen_combinations import with_unseen_combinations
 from arf_dask.training.findings import check_row_count, report_findings, warn_if_recognisable
 from arf_dask.training.forests import AdversarialForest
+from arf_dask.training.refining import NOT_PROTECTED, People, refine
 
+Harden = Callable[[Fitted], Fitted]
 TRAINING_ROWS = 250_000  # maximum rows for growing trees, unless rows_per_tree is larger
 
 
 class TrainedForest(NamedTuple):
-    """A forest, the modelled rows, and the same rows as a frame if they are in memory."""
+    """A forest, the modelled rows, and those that its trees were grown on: all rows, or a sample."""
 
     forest: AdversarialForest
     parts: Parts
-    frame: pl.DataFrame | None
+    frame: pl.DataFrame
+    is_sample: bool
 
 
-def fit_parts(parts: Parts, options: Options, seed: int, runner: Runner, report: Progress) -> Fitted:
-    """Run Alg. 1 and Alg. 2 on opened data."""
-    return estimate_leaves(train_forest(parts, options, seed, runner, report), runner, report)
+def fit_parts(
+    parts: Parts,
+    options: Options,
+    seed: int,
+    runner: Runner,
+    report: Progress,
+    harden: Harden | None = None,
+    people: People = NOT_PROTECTED,
+) -> Fitted:
+    """Run Alg. 1 and Alg. 2 on opened data, then refine; the last arguments are those of `estimate_leaves`."""
+    return estimate_leaves(train_forest(parts, options, seed, runner, report), runner, report, harden, people)
 
 
 def train_forest(
@@ -62,6 +74,7 @@ def train_forest(
     """
     options.check_against(list(parts.dtypes))
     check_shape(parts.dtypes, parts.n_rows)
+    options = replace(options, min_leaf=options.leaf_rows(parts.n_rows))
     relations = learn_relations(
         parts,
         rules=options.rules,
@@ -84,11 +97,17 @@ def train_forest(
     report_findings(schema, options)
     schema = schema if safeguards is None else safeguards.schema(schema, frame)
     row_codes = encode_codes(frame, schema)
-    forest = train(row_codes, _training_settings(options, row_codes.shape[1], seed), runner, report, schema.gates)
+    forest = train(
+        row_codes,
+        _training_settings(options, row_codes.shape[0], row_codes.shape[1], seed),
+        runner,
+        report,
+        schema.gates,
+    )
     structure = find_structure(schema, row_codes, forest.leaves) if options.dependence == "tree" else NO_STRUCTURE
     trained_forest = AdversarialForest(schema, forest.trees, forest.rounds, options, seed, structure, relations)
     warn_if_recognisable(trained_forest)
-    return TrainedForest(trained_forest, parts, frame if row_index is None else None)
+    return TrainedForest(trained_forest, parts, frame, row_index is not None)
 
 
 def _learn_schema(
@@ -124,13 +143,13 @@ def training_rows(n_rows: int, rows_per_tree: int | None, seed: int) -> NDArray[
     return np.sort(row_index)
 
 
-def _training_settings(options: Options, n_variables: int, seed: int) -> Training:
+def _training_settings(options: Options, n_rows: int, n_variables: int, seed: int) -> Training:
     n_features = options.max_features
     if n_features is None:
         n_features = max(2, math.isqrt(n_variables))
     return Training(
         options.trees,
-        options.min_leaf,
+        options.leaf_rows(n_rows),
         options.max_rounds,
         options.tolerance,
         max(1, min(n_features, n_variables)),
@@ -139,21 +158,44 @@ def _training_settings(options: Options, n_variables: int, seed: int) -> Trainin
     )
 
 
-def estimate_leaves(trained: TrainedForest, runner: Runner, report: Progress) -> Fitted:
-    """Run Alg. 2 on the rows in memory, with threads, or else on all parts with the given runner."""
-    if trained.frame is None:
-        return fit_all_leaves(trained.parts, trained.forest, runner, report)
-    return fit_all_leaves(hold_in_memory(trained.parts, trained.frame), trained.forest, Threads(), report)
+def estimate_leaves(
+    trained: TrainedForest,
+    runner: Runner,
+    report: Progress,
+    harden: Harden | None = None,
+    people: People = NOT_PROTECTED,
+) -> Fitted:
+    """Run Alg. 2 on the rows in memory, with threads, or else on all parts with the given runner; then refine.
+
+    Args:
+        trained: the forest and its rows.
+        runner: runs the tasks.
+        report: receives progress updates.
+        harden: changes the leaf parameters before rows are drawn from them to learn the refinement.
+        people: whose rows the forest was grown on, under a release policy.
+    """
+    if trained.is_sample:
+        fitted = fit_all_leaves(trained.parts, trained.forest, runner, report)
+    else:
+        fitted = fit_all_leaves(hold_in_memory(trained.parts, trained.frame), trained.forest, Threads(), report)
+    fitted = fitted if harden is None else harden(fitted)
+    tasks = runner if trained.is_sample else Threads()
+    return refine(fitted, trained.frame, trained.forest.options, trained.forest.seed, tasks, report, people)
 
 
 def refit_leaves(forest: AdversarialForest, given: Parts, runner: Runner, report: Progress) -> Fitted:
-    """Run Alg. 2 on any rows with the columns of the forest; leaves with too few rows are pruned."""
-    parts = reduced_parts(given, forest.relations)
-    if parts.n_rows <= TRAINING_ROWS:
-        parts, runner = hold_in_memory(parts, parts.frame(runner)), Threads()
-    trees = prune_by_parts(parts, forest.schema, forest.trees, forest.options.min_leaf, runner, report)
+    """Run Alg. 2 on any rows with the columns of the forest, then refine; leaves with too few rows are pruned."""
+    parts, options = reduced_parts(given, forest.relations), forest.options
+    row_index = training_rows(parts.n_rows, None, forest.seed)
+    frame = parts.frame(runner) if row_index is None else gather_rows(parts, row_index, runner)
+    tasks = runner
+    if row_index is None:
+        parts, tasks = hold_in_memory(parts, frame), Threads()
+    min_leaf = options.leaf_rows(parts.n_rows)
+    trees = prune_by_parts(parts, forest.schema, forest.trees, min_leaf, tasks, report)
     schema = replace(forest.schema, n_rows=parts.n_rows)
-    return fit_all_leaves(parts, replace(forest, schema=schema, trees=trees), runner, report)
+    fitted = fit_all_leaves(parts, replace(forest, schema=schema, trees=trees), tasks, report)
+    return refine(fitted, frame, options, forest.seed, tasks, report)
 
 
 def hold_in_memory(parts: Parts, frame: pl.DataFrame) -> Parts:

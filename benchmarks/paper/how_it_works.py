@@ -1,4 +1,4 @@
-"""The figures of docs/how-it-works.md: rounds, leaves as boxes, a density as a surface, a condition as a slice.
+"""The figures of docs/how-it-works.md: rounds, leaves as boxes, a density and its slices, and what a ratio makes of it.
 
 Run: `python benchmarks/paper/how_it_works.py [--full | --tiny]`.
 """
@@ -35,11 +35,12 @@ SIZES = {"tiny": Size(200, 4, 20), "default": Size(2_000, 50, 160), "full": Size
 MIN_LEAF = 20
 MOST_ROUNDS, SHOWN_ROUNDS = 10, 3
 SLICES = (0.0, 0.5, 1.5)  # values of x that are conditioned on
+FEW_TREES, LARGE_LEAF = 5, 40  # of the refined example: trees, and rows per leaf as a part of all rows
 LEFT, RIGHT, BOTTOM, TOP = -1.5, 2.5, -1.1, 1.6
 
 
 def main() -> None:
-    """Draw the four figures."""
+    """Draw the five figures."""
     run = start(__doc__, SIZES)
     moons = two_moons(run.size.rows, np.random.default_rng(run.seed)).select("x", "y")
     gaussian = toeplitz(run.size.rows, np.random.default_rng(run.seed))
@@ -51,6 +52,7 @@ def main() -> None:
         "boxes": draw_boxes(moons, model),
         "density": draw_density(model, run.size.grid),
         "slices": draw_slices(model, run.size.grid),
+        "refinement": draw_refinement(moons, run),
     }
     for name, figure in pictures.items():
         file: Path = run.out / "how-it-works" / f"{name}.svg"
@@ -203,6 +205,32 @@ def draw_slices(model: arf_dask.Model, grid: int) -> Any:
         panel.fill_between(y, density, color=BLUE, alpha=0.2, linewidth=0)
         panel.set(title=f"q(y | x = {value:g})", xlabel="y")
     axes[0, 0].set_ylabel("density")
+    return figure
+
+
+# ---------------------------------------------------------------- ratio
+
+
+def draw_refinement(moons: pl.DataFrame, run: Experiment[Size]) -> Any:
+    """Draw the density of a forest of few trees and large leaves, what the ratio makes of it, and rows."""
+    options = paper_options(moons.width, trees=FEW_TREES, min_leaf=moons.height // LARGE_LEAF)
+    model = arf_dask.fit(moons, **{**options, "refine": True}, seed=run.seed, progress=False)
+    figure, axes = panels(1, 4, width=2.9, height=2.9, sharey=True)
+    forest, (x, y, refined) = surface(model.without_refinement(), run.size.grid)[2], surface(model, run.size.grid)
+    factors = np.log2(np.maximum(refined, 1e-12) / np.maximum(forest, 1e-12))
+    drawn = model.sample(moons.height, seed=run.seed)
+    highest = float(np.quantile(refined, 0.995))
+    for panel, values, title in ((axes[0, 0], forest, "forest"), (axes[0, 2], refined, "forest x ratio")):
+        panel.pcolormesh(x, y, values, cmap=SURFACE, vmin=0, vmax=highest, shading="nearest", rasterized=True)
+        panel.set_title(title)
+    shown = axes[0, 1].pcolormesh(x, y, factors, cmap="RdBu", vmin=-2, vmax=2, shading="nearest", rasterized=True)
+    figure.colorbar(shown, ax=axes[0, 1], ticks=[-2, 0, 2], format=lambda power, _: f"{2.0**power:g}", extend="both")
+    axes[0, 1].set_title("ratio")
+    scatter(axes[0, 3], drawn["x"], drawn["y"], ORANGE, size=2.0)
+    axes[0, 3].set_title("accepted rows")
+    for panel in axes[0]:
+        panel.set(xlim=(LEFT, RIGHT), ylim=(BOTTOM, TOP))
+        without_ticks(panel)
     return figure
 
 

@@ -181,6 +181,59 @@ def test_options_of_fit_arrive(files: Path, tmp_path: Path) -> None:
     assert arf_dask.load(tmp_path / "m").options["bundles"] is False
 
 
+@pytest.fixture(scope="module")
+def refined(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A table in which a forest of large leaves misses that the sign of a product decides about a level."""
+    rng = np.random.default_rng(0)
+    a, b = rng.normal(size=(2, 2_000)).round(2)
+    data = pl.DataFrame({"a": a, "b": b, "sign": np.where(a * b > 0, "same", "other")})
+    path = tmp_path_factory.mktemp("refined") / "in.parquet"
+    data.write_parquet(path)
+    return path
+
+
+def test_refine_arrives_and_inspect_tells_of_it(refined: Path, tmp_path: Path) -> None:
+    words: Any
+    for words, option, is_refined in [
+        ([], "auto", True),
+        (["--refine", "yes"], True, True),
+        (["--refine", "no"], False, False),
+    ]:
+        fitted = ["fit", refined, "--model", tmp_path / "m", "--trees", 2, "--min-leaf", 400, "--max-rounds", 1]
+        run(*fitted, "--seed", 1, *words)
+        model = arf_dask.load(tmp_path / "m")
+        assert model.options["refine"] == option
+        assert (model.refinement is not None) == is_refined
+        told = json.loads(run("inspect", tmp_path / "m", "--json").stdout)["refinement"]
+        lines = run("inspect", tmp_path / "m").stdout.splitlines()
+        if model.refinement is None:
+            assert told is None
+            assert not any("refined" in line for line in lines)
+            continue
+        assert f"refined  {model.refinement.summary}" in lines
+        assert (told["rounds"], told["acceptance"]) == (model.refinement.rounds, model.refinement.acceptance)
+        assert told["features"] == model.refinement.importance.to_dicts()
+        assert told["gain"] > 2 * told["gain_error"] > 0
+
+
+def test_synthesize_takes_refine(refined: Path, tmp_path: Path) -> None:
+    made = {}
+    for word in ("yes", "no"):
+        fitted = ["synthesize", refined, "--trees", 2, "--min-leaf", 400, "--seed", 1, "--refine", word]
+        run(*fitted, "-n", 500, "--to", tmp_path / f"{word}.parquet")
+        made[word] = pl.read_parquet(tmp_path / f"{word}.parquet")
+    assert made["yes"].height == made["no"].height == 500
+    assert not made["yes"].equals(made["no"])
+    assert "maybe" in run("synthesize", refined, "--to", tmp_path / "o", "--refine", "maybe", code=2).stderr
+
+
+def test_help_tells_the_defaults_of_min_leaf_and_refine() -> None:
+    shown = " ".join(run("fit", "--help").stdout.split())
+    assert "Default: 50 if refined, otherwise 20." in shown
+    assert "--refine [auto|yes|no]" in shown
+    assert "or never. [default: auto]" in shown
+
+
 def test_wrong_input_is_told(files: Path, tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("mine")
     words: Any

@@ -1,13 +1,14 @@
 """The steps that all orchestrators call, without any of them."""
 
 from pathlib import Path
+from typing import Any
 
 import fsspec
 import polars as pl
 import pytest
 
 import arf_dask
-from arf_dask.integrations.steps import report_data_set
+from arf_dask.integrations.steps import fit_model, report_data_set, sample_data_set
 
 
 @pytest.fixture
@@ -39,3 +40,15 @@ def test_a_report_is_written_to_a_url(rows: Path) -> None:
     report_data_set(data, twin, "memory://reports/twin.json", seed=0)
     with fsspec.open("memory://reports/twin.json") as file:
         assert file.read().startswith(b'{"verdict"')
+
+
+@pytest.mark.parametrize("refine", [True, False])
+def test_a_step_passes_refine_on_and_a_later_one_draws_from_what_was_stored(tmp_path: Path, refine: bool) -> None:
+    x = [i % 7 for i in range(1_000)]
+    pl.DataFrame({"x": x, "y": [value * value % 7 for value in x]}).write_parquet(tmp_path / "in.parquet")
+    options: dict[str, Any] = {"trees": 2, "min_leaf": 400, "bundles": False, "find_rules": False, "dependence": "none"}
+    fit_model(str(tmp_path / "in.parquet"), str(tmp_path / "m"), seed=0, refine=refine, **options)
+    model = arf_dask.load(tmp_path / "m")
+    assert (model.refinement is not None) == refine
+    sample_data_set(str(tmp_path / "m"), str(tmp_path / "out"), 300, seed=1)
+    assert pl.read_parquet(tmp_path / "out").equals(model.sample(300, seed=1))

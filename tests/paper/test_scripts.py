@@ -34,7 +34,7 @@ def test_an_experiment_runs_by_one_command_without_data_of_ones_own(name: str, t
 def test_the_pictures_of_how_it_works_are_drawn(tmp_path: Path) -> None:
     run_script("how_it_works", tmp_path, tmp_path)
     drawn = sorted(file.name for file in (tmp_path / "how-it-works").iterdir())
-    assert drawn == ["boxes.svg", "density.svg", "rounds.svg", "slices.svg"]
+    assert drawn == ["boxes.svg", "density.svg", "refinement.svg", "rounds.svg", "slices.svg"]
 
 
 def test_the_twenty_datasets_are_measured_from_text_files(tmp_path: Path) -> None:

@@ -1,5 +1,7 @@
 """Attacks find planted leaks, and nothing where there is nothing to find."""
 
+from dataclasses import replace
+
 import numpy as np
 import polars as pl
 import pytest
@@ -55,8 +57,8 @@ def holdout() -> pl.DataFrame:
 
 
 def test_rows_of_the_true_distribution_give_a_half() -> None:
-    real = people(1500, 102)
-    arena = make_arena(real, people(1500, 302), people(1500, 202), 700, generator(2))
+    real = people(1500, 1102)
+    arena = make_arena(real, people(1500, 1302), people(1500, 1202), 700, generator(2))
     refit = make_refit(None, align(real, real, None, None))
     shadows = cast_shadows(arena, real, refit, 4, 1500, generator(1), lambda: None)
     scores = [
@@ -99,6 +101,21 @@ def test_a_model_that_memorises_is_found(real: pl.DataFrame, holdout: pl.DataFra
     calibrated = white_box(arena, shadows, model)
     assert auc_of(*plain) > 0.9
     assert auc_of(*calibrated) > 0.9
+
+
+def test_shadow_models_are_refined_if_the_attacked_model_is() -> None:
+    rng = generator(3)
+    one = rng.integers(0, 24, 2_000)
+    real = pl.DataFrame({"a": one, "b": (one + rng.integers(0, 3, 2_000)) % 24, "c": rng.integers(0, 24, 2_000)})
+    real = real.with_columns(d=(pl.col("a") * pl.col("b") + pl.col("c") % 2) % 24)
+    refined = arf_dask.fit(real, trees=3, seed=0, progress=False)
+    released = arf_dask.fit(real, trees=3, seed=0, progress=False, release=arf_dask.ReleasePolicy())
+    assert refined._fitted.refinement is not None
+    without = arf_dask.Model(replace(refined._fitted, refinement=None))
+    for model, is_refined in ((refined, True), (released, True), (without, False)):
+        shadow = make_refit(model, align(real, real, None, None))(real[:1_000], 1)
+        assert isinstance(shadow, arf_dask.Model)
+        assert (shadow._fitted.refinement is not None) == is_refined
 
 
 def test_likelihood_ratio_by_hand() -> None:

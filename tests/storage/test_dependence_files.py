@@ -70,7 +70,7 @@ def test_a_loaded_model_draws_and_answers_the_same(model: Any, saved: Path) -> N
 
 
 def test_the_files_of_a_tree_are_there_only_with_a_tree(model: Any, saved: Path, tmp_path: Path) -> None:
-    assert {path.name for path in saved.iterdir()} == {*layout.ALL_SCHEMAS, "model.json"}
+    assert {path.name for path in saved.iterdir()} == {*layout.SCHEMAS, *layout.DEPENDENCE_SCHEMAS, "model.json"}
     without = model._fitted.tables.with_dependence(NO_DEPENDENCE)
     arf_dask.Model(replace(model._fitted, tables=without)).save(tmp_path / "none")
     assert {path.name for path in (tmp_path / "none").iterdir()} == {*layout.SCHEMAS, "model.json"}
@@ -142,4 +142,4 @@ def test_a_model_with_and_without_a_tree_is_saved_to_one_url_in_turn(model: Any)
         one.save("memory://bucket/model")
         assert model_hash(arf_dask.load("memory://bucket/model")._fitted) == model_hash(one._fitted)
         n_files = len(MemoryFileSystem().ls("/bucket/model", detail=False))
-        assert n_files == 1 + len(layout.ALL_SCHEMAS if one is model else layout.SCHEMAS)
+        assert n_files == 1 + len(layout.SCHEMAS) + (len(layout.DEPENDENCE_SCHEMAS) if one is model else 0)

@@ -312,7 +312,7 @@ def test_an_existing_model_is_replaced_and_nothing_else_is_left(model: Any, copy
     other.save(copy)
     assert model_hash(copy) == model_hash(other._fitted)
     assert [p.name for p in copy.parent.iterdir()] == ["model"]
-    assert sorted(p.name for p in copy.iterdir()) == sorted([*layout.ALL_SCHEMAS, "model.json"])
+    assert sorted(p.name for p in copy.iterdir()) == sorted([*FILES, *layout.DEPENDENCE_SCHEMAS, "model.json"])
     model.save(copy)  # one without a dependency tree
     assert sorted(p.name for p in copy.iterdir()) == sorted([*FILES, "model.json"])
 
