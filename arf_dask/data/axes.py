@@ -54,7 +54,8 @@ class Axis:
         clipped_values = np.clip(axis_values, *(self.open_range if open_ends else (self.low, self.high)))
         if self.grid:
             return _from_grid(np.rint(clipped_values).astype(np.int64), self, dtype).alias(name)
-        values = np.ldexp(clipped_values, self.exponent) if self.exponent else clipped_values
+        with np.errstate(over="ignore"):  # infinite values of open ends become the largest finite ones
+            values = np.ldexp(clipped_values, self.exponent) if self.exponent else clipped_values
         if open_ends:
             values = np.clip(values, *_finite_range(dtype))
         if self.decimals is not None:

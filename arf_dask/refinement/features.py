@@ -15,6 +15,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from arf_dask.data.axes import nameless
 from arf_dask.rules.relations import Relations
 from arf_dask.typing import Flags, Floats
 
@@ -76,7 +77,7 @@ class Rows:
 
     def __init__(self, frame: pl.DataFrame, relations: Relations) -> None:
         self.frame, self.relations = frame, relations
-        self.own: Columns = {name: frame.get_column(name) for name in frame.columns}
+        self.own: Columns = {name: nameless(frame.get_column(name)) for name in frame.columns}
         self._modelled: Columns = {}
 
     def modelled(self, names: Iterable[str]) -> Columns:
@@ -84,7 +85,7 @@ class Rows:
         missing = [name for name in names if name not in self._modelled]
         if missing:
             found = self.relations.forward(self.frame, missing)
-            self._modelled |= {name: found.get_column(name) for name in found.columns}
+            self._modelled |= {name: nameless(found.get_column(name)) for name in found.columns}
         return self._modelled
 
     def filter(self, is_kept: Flags) -> Rows:
@@ -224,7 +225,7 @@ def _ratio(columns: list[pl.Series]) -> Values:
 
 def _same(columns: list[pl.Series]) -> Values:
     """Return 1.0 where both texts are equal, and 0.0 elsewhere."""
-    one, other = (column.cast(pl.String).alias("") for column in columns)
+    one, other = (column.cast(pl.String) for column in columns)
     return _numbers((one == other).cast(pl.Float64))
 
 

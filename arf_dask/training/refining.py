@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
 import polars as pl
 
+from arf_dask.errors import ImpossibleConditionError
 from arf_dask.forest.fitted import Fitted
 from arf_dask.inference.forge import Sampler
 from arf_dask.inference.row_plan import RowPlan
@@ -20,6 +22,7 @@ from arf_dask.runtime.seeds import Stage, generator
 from arf_dask.runtime.tasks import Runner
 from arf_dask.typing import Counts
 
+logger = logging.getLogger(__name__)
 MOST_CELLS = 10_000_000  # of the user's columns in real and drawn rows
 LEAST_ROWS = 20_000  # real and drawn ones, however many columns there are
 DRAWN_PER_REAL = 3
@@ -59,7 +62,11 @@ def refine(
     if not options.refines(real.height):
         return fitted
     report.stage("refining", 1)
-    rows = _learning_rows(fitted, real, seed, people.subjects)
+    try:
+        rows = _learning_rows(fitted, real, seed, people.subjects)
+    except ImpossibleConditionError as error:
+        logger.info("not refined: %s", error)
+        return fitted
     settings, learning_seed = _settings(people), int(generator(seed, Stage.REFINE, 2).integers(2**31))
 
     def learn(lesson: Lesson) -> BoostedTrees:
@@ -123,6 +130,8 @@ def _learning_rows(fitted: Fitted, real: pl.DataFrame, seed: int, subjects: Coun
     plan = RowPlan(fitted, sizes.drawn + sizes.fresh, None, "raise", draw_seed)
     plan.keep(Sampler(fitted))
     drawn = plan.collect(Progress())
-    own_rows = fitted.relations.inverse(real).cast(drawn.schema)
+    own_rows = fitted.relations.inverse(real)
+    # Not by `DataFrame.cast`, which reads names such as "^x$" as regular expressions.
+    own_rows = pl.DataFrame([own_rows.get_column(name).cast(dtype) for name, dtype in drawn.schema.items()])
     is_validation = choose_validation(sizes.real, sizes.drawn, subjects, generator(seed, Stage.REFINE, 1))
     return LearningRows(own_rows, drawn[: sizes.drawn], drawn[sizes.drawn :], is_validation, subjects)
