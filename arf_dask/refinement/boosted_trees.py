@@ -104,6 +104,29 @@ class Word(NamedTuple):
         return total
 
 
+NO_TREES = BoostedTrees(
+    np.empty(0, np.int64), np.empty(0, np.int32), np.empty((0, N_CODES), np.bool_), np.empty(0), 0.0
+)
+
+
+def join(one: BoostedTrees, other: BoostedTrees) -> BoostedTrees:
+    """Return the trees of both, those of `other` last; the sum of the leaf values is the sum of both sums."""
+    return BoostedTrees(
+        np.concatenate([one.tree, other.tree + one.n_trees]),
+        np.concatenate([one.feature, other.feature]),
+        np.concatenate([one.left_codes, other.left_codes]),
+        np.concatenate([one.value, other.value]),
+        one.base + other.base,
+    )
+
+
+def first_trees(trees: BoostedTrees, n_trees: int) -> BoostedTrees:
+    """Return the first trees; without stages."""
+    is_kept = trees.tree < n_trees
+    kept = trees.tree[is_kept], trees.feature[is_kept], trees.left_codes[is_kept], trees.value[is_kept]
+    return BoostedTrees(*kept, trees.base)
+
+
 def tree_bounds(tree: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Return the first node of every tree, and the node after its last."""
     starts = np.flatnonzero(np.diff(tree, prepend=-1))

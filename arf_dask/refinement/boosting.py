@@ -23,9 +23,9 @@ ONE_THREAD = {"limits": 1, "user_api": "openmp"}  # sums of gradients depend on 
 class Boosting(NamedTuple):
     """The settings of the learner, which docs/defaults.md justifies."""
 
-    learning_rate: float = 0.25
-    max_leaves: int = 63
-    min_rows: int = 100  # per leaf, real and drawn ones
+    learning_rate: float = 0.15
+    max_leaves: int = 31
+    min_rows: int = 50  # per leaf, real and drawn ones
     l2: float = 10.0
     feature_share: float = 0.8  # of the features, tried at every split
     max_rounds: int = 500
@@ -40,6 +40,7 @@ class Sides(NamedTuple):
     is_real: Flags
     is_validation: Flags  # rows by which it is decided when to stop
     subjects: Counts | None = None  # per row, the number of its person; of drawn rows any; None: every row is a person
+    emphasis: Floats | None = None  # per row, the ratio by which drawn rows are accepted already; None: all of them are
 
     def has_both(self) -> bool:
         """Return whether there are real and drawn rows, both to learn from and to validate by."""
@@ -48,43 +49,63 @@ class Sides(NamedTuple):
     def weights(self) -> Floats:
         """Return the weight of every row: real rows weigh one, drawn rows as much in total."""
         n_real = max(int(self.is_real.sum()), 1)
-        return np.where(self.is_real, 1.0, n_real / max(len(self.is_real) - n_real, 1))
+        weights = np.ones(len(self.is_real)) if self.emphasis is None else self.emphasis
+        return np.where(self.is_real, 1.0, weights * n_real / max(float(weights[~self.is_real].sum()), 1e-300))
 
 
-def boost(features: Sequence[Feature], sides: Sides, settings: Boosting, seed: int) -> BoostedTrees:
-    """Learn log(real density / density of drawn rows); the number of rounds is chosen by the validation rows."""
+def boost(
+    features: Sequence[Feature],
+    numbers: Sequence[int],
+    sides: Sides,
+    settings: Boosting,
+    seed: int,
+    n_rounds: int | None = None,
+) -> BoostedTrees:
+    """Learn log(real density / density of drawn rows).
+
+    Args:
+        features: all features.
+        numbers: those that trees may split on.
+        sides: the rows.
+        settings: of the learner.
+        seed: chooses the features that are tried at every split.
+        n_rounds: the number of trees; None: chosen by the validation rows, from which nothing is learned.
+    """
     from sklearn.ensemble import HistGradientBoostingClassifier  # imported here: using a model does not need it
 
     # The learner puts categories first and numbers their codes by rank; so do we, to know what its trees mean.
-    order = sorted(range(len(features)), key=lambda index: features[index].is_ordered)
-    is_trained = ~sides.is_validation
-    seen = [np.unique(sides.codes[index][is_trained]) for index in order]
-    columns = [_ranks(sides.codes[index], codes) for index, codes in zip(order, seen, strict=True)]
+    order = sorted(numbers, key=lambda number: features[number].is_ordered)
+    is_held_out = sides.is_validation
+    seen = [np.unique(sides.codes[number][~is_held_out]) for number in order]
+    columns = [_ranks(sides.codes[number], codes) for number, codes in zip(order, seen, strict=True)]
     matrix = np.column_stack(columns).astype(np.float32)
     weights = sides.weights()
     learner = HistGradientBoostingClassifier(
         learning_rate=settings.learning_rate,
-        max_iter=settings.max_rounds,
+        max_iter=settings.max_rounds if n_rounds is None else n_rounds,
         max_leaf_nodes=settings.max_leaves,
         min_samples_leaf=settings.min_rows,
         l2_regularization=settings.l2,
         max_features=settings.feature_share,
         max_bins=MOST_CODES,
-        categorical_features=[not features[index].is_ordered for index in order],
-        early_stopping=True,
+        categorical_features=[not features[number].is_ordered for number in order],
+        early_stopping=n_rounds is None,
         n_iter_no_change=settings.patience,
         random_state=seed,
     )
+    held_out = {
+        "X_val": matrix[is_held_out],
+        "y_val": sides.is_real[is_held_out],
+        "sample_weight_val": weights[is_held_out],
+    }
     with threadpool_limits(**ONE_THREAD):
         learner.fit(
-            matrix[is_trained],
-            sides.is_real[is_trained],
-            sample_weight=weights[is_trained],
-            X_val=matrix[sides.is_validation],
-            y_val=sides.is_real[sides.is_validation],
-            sample_weight_val=weights[sides.is_validation],
+            matrix[~is_held_out],
+            sides.is_real[~is_held_out],
+            sample_weight=weights[~is_held_out],
+            **(held_out if n_rounds is None else {}),
         )
-    best_round = int(np.argmax(learner.validation_score_))
+    best_round = int(np.argmax(learner.validation_score_)) if n_rounds is None else n_rounds
     return read_trees(learner, best_round, order, seen)
 
 

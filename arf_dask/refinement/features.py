@@ -51,6 +51,16 @@ class Feature:
         return self.kind != LEVEL
 
     @property
+    def is_own(self) -> bool:
+        """Whether it shows a column as any detector sees it, and not relations or modelled columns."""
+        return self.kind not in RELATING and not self.modelled
+
+    @property
+    def is_derived(self) -> bool:
+        """Whether it is computed from columns that trees see anyway."""
+        return self.kind not in (LEVEL, "number") or self.modelled
+
+    @property
     def n_codes(self) -> int:
         """The number of codes: null, the levels and any other; or null, the intervals and NaN."""
         return len(self.levels) + 2 if self.kind == LEVEL else len(self.edges) + 3
@@ -281,6 +291,7 @@ def _reads_one(kind: str, dtype: pl.DataType) -> bool:
 
 
 PAIRS = ("difference", "ratio", "same")  # kinds of two columns
+RELATING = ("difference", "ratio", "roundness")  # kinds that a detector sees only if somebody thought of them
 DATE_PARTS = ("month", "day", "weekday")
 TIME_PARTS = ("hour", "minute", "second")
 NUMBERS: dict[str, Callable[[list[pl.Series]], Values]] = {

@@ -43,7 +43,7 @@ class Rows(NamedTuple):
 
 
 def prune_trees(trees: BoostedTrees, sides: Sides, settings: Boosting) -> BoostedTrees:
-    """Return trees whose leaves hold at least `min_people` people, as many as the validation rows ask for.
+    """Return trees whose leaves hold at least `min_people` people: all, or as many as the validation rows ask for.
 
     Args:
         trees: learned trees.
@@ -63,7 +63,7 @@ def prune_trees(trees: BoostedTrees, sides: Sides, settings: Boosting) -> Booste
         losses.append(_loss(totals, sides, weights))
         pruned.append(tree)
         values.append(steps)
-    n_kept = int(np.argmin(losses))
+    n_kept = int(np.argmin(losses)) if sides.is_validation.any() else len(pruned)
     return _assemble(trees, pruned[:n_kept], values[:n_kept])
 
 

@@ -14,9 +14,8 @@ from arf_dask.forest.fitted import Fitted
 from arf_dask.inference.forge import Sampler
 from arf_dask.inference.row_plan import RowPlan
 from arf_dask.options import Options
-from arf_dask.refinement.boosted_trees import BoostedTrees
 from arf_dask.refinement.boosting import Boosting
-from arf_dask.refinement.learning import LearningRows, Lesson, choose_validation, learn_refinement, learn_trees
+from arf_dask.refinement.learning import Learned, LearningRows, Lesson, choose_validation, learn_refinement, learn_trees
 from arf_dask.runtime.progress import Progress
 from arf_dask.runtime.seeds import Stage, generator
 from arf_dask.runtime.tasks import Runner
@@ -69,9 +68,9 @@ def refine(
         return fitted
     settings, learning_seed = _settings(people), int(generator(seed, Stage.REFINE, 2).integers(2**31))
 
-    def learn(lesson: Lesson) -> BoostedTrees:
-        (trees,) = runner.map(_learn, lesson, [_Learner(settings, learning_seed)])
-        return trees
+    def learn(lesson: Lesson) -> Learned:
+        (learned,) = runner.map(_learn, lesson, [_Learner(settings, learning_seed)])
+        return learned
 
     refinement = learn_refinement(
         rows, fitted.relations, fitted.schema.keys, learn, only_if_certain=options.refine == "auto"
@@ -93,7 +92,7 @@ class _Learner(NamedTuple):
     seed: int
 
 
-def _learn(lesson: Lesson, learner: _Learner) -> BoostedTrees:
+def _learn(lesson: Lesson, learner: _Learner) -> Learned:
     return learn_trees(lesson, *learner)
 
 
@@ -132,6 +131,6 @@ def _learning_rows(fitted: Fitted, real: pl.DataFrame, seed: int, subjects: Coun
     drawn = plan.collect(Progress())
     own_rows = fitted.relations.inverse(real)
     # Not by `DataFrame.cast`, which reads names such as "^x$" as regular expressions.
-    own_rows = pl.DataFrame([own_rows.get_column(name).cast(dtype) for name, dtype in drawn.schema.items()])
+    own_rows = pl.DataFrame({name: own_rows.get_column(name).cast(dtype) for name, dtype in drawn.schema.items()})
     is_validation = choose_validation(sizes.real, sizes.drawn, subjects, generator(seed, Stage.REFINE, 1))
     return LearningRows(own_rows, drawn[: sizes.drawn], drawn[sizes.drawn :], is_validation, subjects)

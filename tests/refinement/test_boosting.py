@@ -65,15 +65,15 @@ def test_fewer_trees_are_those_of_the_first_rounds() -> None:
 
 def test_codes_that_were_not_learned_from_go_with_the_nearest_below() -> None:
     rows = sides(2, gaps=7)
-    trees = boost(FEATURES, rows, Boosting(max_rounds=20), seed=0)
+    trees = boost(FEATURES, range(len(FEATURES)), rows, Boosting(max_rounds=20), seed=0)
     one = {number: column[:50] for number, column in rows.codes.items()}
     assert np.array_equal(trees.score(one, 50), trees.score({**one, 0: one[0] + np.uint8(6)}, 50))
 
 
 def test_boosting_learns_the_difference_and_repeats_itself() -> None:
     rows = sides(3)
-    trees = boost(FEATURES, rows, Boosting(max_rounds=60), seed=5)
-    again = boost(FEATURES, rows, Boosting(max_rounds=60), seed=5)
+    trees = boost(FEATURES, range(len(FEATURES)), rows, Boosting(max_rounds=60), seed=5)
+    again = boost(FEATURES, range(len(FEATURES)), rows, Boosting(max_rounds=60), seed=5)
     scores = trees.score(dict(rows.codes), N_ROWS)
     assert np.array_equal(scores, again.score(dict(rows.codes), N_ROWS))
     held_out = rows.is_validation
@@ -83,7 +83,7 @@ def test_boosting_learns_the_difference_and_repeats_itself() -> None:
 
 def test_leaves_hold_enough_rows() -> None:
     rows = sides(4)
-    trees = boost(FEATURES, rows, Boosting(max_rounds=5, min_rows=300, max_leaves=31), seed=0)
+    trees = boost(FEATURES, range(len(FEATURES)), rows, Boosting(max_rounds=5, min_rows=300, max_leaves=31), seed=0)
     n_leaves = np.bincount(trees.tree[trees.feature == LEAF])
     assert n_leaves.max() <= (N_ROWS - rows.is_validation.sum()) / 300
 

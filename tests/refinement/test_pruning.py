@@ -118,7 +118,7 @@ def test_every_leaf_holds_enough_people(n_subjects: int | None) -> None:
     features = [Feature("number", (name,), edges=np.arange(1.0, 40.0)) for name in ("a", "b")]
     features[0] = Feature(LEVEL, ("a",), levels=tuple(map(str, range(1, 41))))
     settings = Boosting(min_rows=5, max_rounds=30, min_people=12)
-    learned = boost(features, sides, settings, 0)
+    learned = boost(features, range(len(features)), sides, settings, 0)
     pruned = prune_trees(learned, sides, settings)
     people = np.arange(n) if subjects is None else subjects
     smallest = []
