@@ -175,7 +175,9 @@ def affordable(own: BoostedTrees, related: BoostedTrees, codes: Mapping[int, Cod
     for n_trees in (related.n_trees, related.n_trees // 2, related.n_trees // 4):
         if n_trees:
             some = first_trees(related, n_trees)
-            if _limit(join(own, some).score(codes, n_rows)).acceptance >= LEAST_RELATED_ACCEPTANCE:
+            log_ratios = join(own, some).score(codes, n_rows)
+            limit = choose_cap(log_ratios, most_clipped=MOST_CLIPPED, least_acceptance=0.0)
+            if limit.acceptance >= LEAST_RELATED_ACCEPTANCE:
                 return some
     return NO_TREES
 

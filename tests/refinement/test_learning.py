@@ -1,13 +1,25 @@
+import math
 from typing import Any
 
 import numpy as np
 import polars as pl
 import pytest
 
-from arf_dask.refinement.boosting import Boosting
-from arf_dask.refinement.learning import LearningRows, learn_refinement, learn_trees
+from arf_dask.refinement import learning
+from arf_dask.refinement.boosting import Boosting, Sides
+from arf_dask.refinement.features import Feature
+from arf_dask.refinement.learning import (
+    LearningRows,
+    Lesson,
+    affordable,
+    distinction,
+    feature_acceptance,
+    learn_refinement,
+    learn_trees,
+)
 from arf_dask.refinement.ratio import Refinement
 from arf_dask.rules.relations import NO_RELATIONS
+from tests.boosted import boosted
 
 
 def learned(
@@ -95,3 +107,61 @@ def test_learning_repeats_itself() -> None:
     assert other is not None
     assert np.array_equal(one.trees.value, other.trees.value)
     assert (one.slacks, one.log_cap, one.log_z) == (other.slacks, other.log_cap, other.log_z)
+
+
+def test_relations_are_learned_after_the_columns_and_only_what_these_have_left() -> None:
+    rng = np.random.default_rng(7)
+    low, gap = rng.integers(0, 60, 30_000), rng.integers(1, 60, 30_000)
+    high = low + gap
+    drawn = pl.DataFrame({"low": low, "high": high})
+    # Gaps of 1 to 9, 20 to 29 and 40 to 49 are half as frequent as they are drawn, which the columns hardly show.
+    real = drawn.filter(((pl.col("high") - pl.col("low")) % 20 >= 10) | pl.Series(rng.random(30_000) < 0.5))
+    found = learned(real[:8_000], drawn[:20_000], drawn[20_000:])
+    assert found is not None
+    assert "difference(low, high)" in found.importance["feature"].to_list()
+    ratios = np.exp(found.log_ratio(pl.DataFrame({"low": [20, 20], "high": [55, 45]}), NO_RELATIONS))
+    assert ratios[0] / ratios[1] == pytest.approx(2.0, rel=0.3)
+
+
+def lesson(columns: Any, is_real: Any) -> Lesson:
+    features = [Feature("number", (name,), edges=np.arange(200.0)) for name in columns]
+    is_validation = np.arange(len(is_real)) % 5 == 0
+    codes = {number: np.asarray(column, np.uint8) for number, column in enumerate(columns.values())}
+    return Lesson(features, Sides(codes, np.asarray(is_real), is_validation))
+
+
+def test_trees_are_learned_again_from_all_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(1)
+    is_real = rng.random(3_000) < 0.4
+    given = lesson({"x": np.where(is_real, rng.integers(0, 20, 3_000), rng.integers(5, 25, 3_000))}, is_real)
+    found = learn_trees(given, Boosting(), 0)
+    monkeypatch.setattr(learning, "MOST_RELEARNED", 0)
+    first = learn_trees(given, Boosting(), 0)
+    assert found.own.n_trees == math.ceil(1.1 * first.own.n_trees)
+    assert found.gain == first.gain  # that of rows which the measured trees have not seen
+    assert not found.related.n_trees
+
+
+def test_trees_that_see_relations_are_given_up_where_too_few_rows_would_be_accepted() -> None:
+    codes = {0: np.repeat(np.arange(100, dtype=np.uint8), 10)}
+    own = boosted((0, set(range(50)), 0.0, np.log(2.0)))
+    mild = boosted((0, set(range(90)), 0.0, 1.0), (0, set(range(95)), 0.0, 1.0))
+    assert affordable(own, mild, codes).n_trees == 2
+    # Ninety-nine rows of a hundred are rejected by either tree, but for one row in forty thousand.
+    steep = boosted(*[(0, set(range(99)), -9.0, 9.0)] * 4)
+    assert not affordable(own, steep, codes).n_trees
+
+
+def test_derived_features_that_show_no_difference_are_not_seen() -> None:
+    rng = np.random.default_rng(2)
+    is_real = rng.random(4_000) < 0.5
+    noise = rng.integers(0, 60, 4_000).astype(np.uint8)
+    assert distinction(noise, is_real) < 4
+    assert distinction(np.where(is_real, noise // 2, noise).astype(np.uint8), is_real) > 20
+
+
+def test_a_feature_costs_the_acceptance_that_it_needs() -> None:
+    is_real = np.repeat([True, False], 6_000)
+    drawn = np.arange(6_000, dtype=np.int64) % 60  # minutes, where real ones are always zero
+    assert feature_acceptance(np.concatenate([np.zeros(6_000), drawn]).astype(np.uint8), is_real) < 0.02
+    assert feature_acceptance(np.concatenate([drawn, drawn]).astype(np.uint8), is_real) > 0.9
