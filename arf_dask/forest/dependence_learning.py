@@ -30,7 +30,9 @@ SIGNIFICANT = 3.0  # minimum information of an edge, in standard deviations abov
 FITTING_ROUNDS = 5  # rounds of fitting the pair frequencies of the model to those of the data
 FITTING_STEP = 1.8  # over-relaxation: five rounds achieve what ten would with a step of 1
 FITTING_TOLERANCE = 1e-3  # of the marginals during fitting
-MOST_RATIO = 1e12  # pairs of bins that never meet in very many rows would reach ratios that no model file takes
+# Pairs of bins that never meet in very many rows would reach ratios of any size. Within these limits, the scaling of
+# ratios to the marginals of leaves always converges, and a pair that never meets is as rare as one row in 100 million.
+MOST_RATIO = 1e8
 FITTING_LEAVES = 2_048  # number of leaves used for fitting; at least those of one tree batch
 SCREENING_WORK = 2e10  # maximum number of multiplications for finding the dependency tree
 LEAST_SCREENING_TREES, MOST_SCREENING_TREES = 4, 6
@@ -142,14 +144,18 @@ def _fit_edge(shared: tuple[dict[int, Floats], Floats, int], item: tuple[Link, C
     observed_gain = np.log((observed + SMOOTHING) / (expected_counts + SMOOTHING))
     information = float((observed * observed_gain).sum() / n_rows)
     target_counts = smooth_counts(observed.astype(np.float64), expected_counts) + SMOOTHING
-    ratios, factors = target_counts / (expected_counts + SMOOTHING), None
+    ratios, factors = _limited(target_counts / (expected_counts + SMOOTHING)), None
     for _ in range(FITTING_ROUNDS):
         factors = scale_ratios(ratios, parent_masses, child_masses, tolerance=FITTING_TOLERANCE, start=factors)
         modelled_counts = ratios * (
             (parent_masses * factors.rows * weights[:, None]).T @ (child_masses * factors.columns)
         )
-        ratios = ratios * (target_counts / (modelled_counts + SMOOTHING)) ** FITTING_STEP
-    return Edge(link.parent, link.child, max(information, 0.0), observed, np.clip(ratios, 1 / MOST_RATIO, MOST_RATIO))
+        ratios = _limited(ratios * (target_counts / (modelled_counts + SMOOTHING)) ** FITTING_STEP)
+    return Edge(link.parent, link.child, max(information, 0.0), observed, ratios)
+
+
+def _limited(ratios: Floats) -> Floats:
+    return np.clip(ratios, 1 / MOST_RATIO, MOST_RATIO)
 
 
 def _fitting_batches(tables: LeafTables) -> range:
