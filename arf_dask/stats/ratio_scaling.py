@@ -47,7 +47,7 @@ def scale_ratios(
         ratios: (row bin, column bin), positive and shared by all tables.
         rows: (table, row bin), the row marginals of every table, which sum to one. Bins may have no mass.
         columns: (table, column bin), the column marginals.
-        tolerance: Maximum relative error of the row marginals. Column marginals are exact.
+        tolerance: Maximum relative error of the marginals of the side with more bins; those of the other are exact.
         start: Initial factors, for example those of similar ratios.
 
     >>> half = np.array([[0.5, 0.5]])
@@ -55,6 +55,11 @@ def scale_ratios(
     >>> float((found.rows[0, 0] * found.columns[0, 0]).round(9))
     0.5
     """
+    if ratios.shape[1] > ratios.shape[0]:
+        # Newton steps solve equations of the columns: let these be the side with fewer bins.
+        swapped = None if start is None else Factors(start.columns, start.rows)
+        u, v = scale_ratios(ratios.T, columns, rows, tolerance=tolerance, start=swapped)
+        return Factors(v, u)
     parts = []
     for first in range(0, max(len(rows), 1), TABLES_AT_ONCE):
         table_slice = slice(first, first + TABLES_AT_ONCE)

@@ -16,10 +16,11 @@ from arf_dask.forest.leaf_fitting import fit_leaves
 from arf_dask.forest.leaf_sums import SumContext, merge_sums, sum_parts
 from arf_dask.forest.routing import routing_table
 from arf_dask.inference.tree_batches import tree_batch
-from arf_dask.schema.columns import Variable
+from arf_dask.schema.columns import Column, Variable
 from arf_dask.schema.encoding import encode_codes
 from arf_dask.stats.log_sums import run_starts
 from arf_dask.stats.spanning_tree import Link
+from arf_dask.typing import Kind
 
 
 def levels(n: int, null: bool = False) -> Variable:
@@ -60,8 +61,37 @@ def test_levels_of_a_column_may_be_the_bins_of_its_bundle() -> None:
     codes = np.array([3, 1, 0, 2], dtype=np.int32)
     tokens = np.array([[2, 2], [3, 5], [2, 3], [4, 4]], dtype=np.int32)
     bundle = Variable((0, 1), tokens, np.zeros(4, dtype=bool), codes, codes)
-    assert [bins.tolist() for bins in member_bins(bundle)] == [[0, 1, 2, 0], [1, 3, 2, 0]]
-    assert member_bins(levels(4)) == []
+    columns = [
+        Column("city", pl.String(), "categorical", pl.Series([], dtype=pl.String)),
+        Column("zip", pl.String(), "categorical", pl.Series([], dtype=pl.String)),
+    ]
+    histogram = np.full(4, 5)
+    found = member_bins(bundle, columns, histogram)
+    assert [bins.tolist() for bins in found] == [[0, 1, 2, 0], [1, 3, 2, 0]]
+    assert member_bins(levels(4), columns[:1], histogram) == []
+
+
+@pytest.mark.parametrize("kind", ["categorical", "numeric"])
+def test_rare_levels_of_a_column_of_a_bundle_share_bins_with_their_neighbours(kind: Kind) -> None:
+    # 200 combinations of 100 levels: codes 2i and 2i + 1 have level 99 - i. Level 99 has a third of the rows.
+    codes = np.arange(200, dtype=np.int32)
+    tokens = np.stack([np.repeat(np.arange(100)[::-1], 2) + 2, codes % 2 + 2], axis=1).astype(np.int32)
+    bundle = Variable((0, 1), tokens, np.zeros(200, dtype=bool), codes, codes)
+    columns = [
+        Column("part", pl.String(), kind, pl.Series([], dtype=pl.String)),
+        Column("side", pl.String(), "categorical", pl.Series([], dtype=pl.String)),
+    ]
+    histogram = np.where(codes < 2, 990, 20)
+    by_part, by_side = member_bins(bundle, columns, histogram)
+    assert by_side.tolist() == [0, 1] * 100
+    assert (by_part[::2] == by_part[1::2]).all()  # a bin holds whole levels
+    bins_of_levels = by_part[::-2]  # from level 0 to level 99
+    assert (bins_of_levels == bins_of_levels[99]).sum() == 1
+    # The other 99 levels share the 43 other groups, in runs of two or three.
+    _, n_levels = np.unique(bins_of_levels[:99], return_counts=True)
+    assert len(n_levels) == 43
+    assert set(n_levels.tolist()) == {2, 3}
+    assert len(run_starts(bins_of_levels)) == 44
 
 
 def test_no_bin_reaches_over_the_border_of_two_intervals() -> None:
