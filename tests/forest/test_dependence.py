@@ -11,7 +11,14 @@ import arf_dask
 from arf_dask.data.parts import FramePart, PartGroup
 from arf_dask.forest.dependence import Dependence, Edge, is_forest
 from arf_dask.forest.dependence_bins import code_bins, member_bins
-from arf_dask.forest.dependence_learning import MOST_RATIO, Structure, _fit_edge, count_meetings, screen_pairs
+from arf_dask.forest.dependence_learning import (
+    MOST_RATIO,
+    Structure,
+    _fit_edge,
+    _member_candidates,
+    count_meetings,
+    screen_pairs,
+)
 from arf_dask.forest.leaf_fitting import fit_leaves
 from arf_dask.forest.leaf_sums import SumContext, merge_sums, sum_parts
 from arf_dask.forest.routing import routing_table
@@ -92,6 +99,18 @@ def test_rare_levels_of_a_column_of_a_bundle_share_bins_with_their_neighbours(ki
     assert len(n_levels) == 43
     assert set(n_levels.tolist()) == {2, 3}
     assert len(run_starts(bins_of_levels)) == 44
+
+
+def test_many_levels_of_a_bundle_are_not_grouped_where_counting_them_costs_too_much() -> None:
+    rng = np.random.default_rng(0)
+    part, side = rng.integers(100, size=2_000), rng.integers(2, size=2_000)
+    data = pl.DataFrame({"part": part, "side": side, "x": rng.normal(size=2_000)}).cast({"part": str, "side": str})
+    tables = arf_dask.fit(data, trees=1, max_rounds=0, bundles=[["part", "side"]], refine=False, seed=0)._fitted.tables
+    histograms = [table.histogram for table in tables.variables]
+    bins = [code_bins(table.variable, table.histogram) for table in tables.variables]
+    cheap, dear = (_member_candidates(tables.schema, histograms, bins, n_counted) for n_counted in (10, 10**9))
+    assert [int(level_bins.max()) + 1 > 24 for _, level_bins in cheap] == [True, False]
+    assert [int(level_bins.max()) + 1 for _, level_bins in dear] == [2]
 
 
 def test_no_bin_reaches_over_the_border_of_two_intervals() -> None:
