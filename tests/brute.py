@@ -671,7 +671,7 @@ def joined(model: Any, seed: int = 3) -> Any:
     tables = model._fitted.tables
     bins = []
     for v in tables.variables:
-        others = member_bins(v.variable)
+        others = member_bins(v.variable, tables.schema.columns, v.histogram)
         bins.append(others[0] if others else code_bins(v.variable, v.histogram, 4))
     order = rng.permutation(len(bins))[: max(2, len(bins) - 1)].tolist()
     edges = []

@@ -3,22 +3,25 @@
 A bin is a run of consecutive codes of one variable. About sixteen bins of equal weight are enough; null, NaN and points
 with a substantial share of the rows (a spike, a level, a combination) have separate bins. No bin crosses the border of
 two interval states, so that all continuous values of a bin belong to one interval. For a bundle of levels, the levels
-of one of its columns may serve as bins instead, regardless of the order of codes.
+of one of its columns may serve as bins instead, regardless of the order of codes. If there are many, rare neighbours
+share a bin: neighbours are levels whose combinations have codes close to each other, or numbers close to each other.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 
-from arf_dask.schema.columns import NULL, Schema, Variable
+from arf_dask.schema.columns import NULL, Column, Schema, Variable
 from arf_dask.stats.log_sums import run_starts
 from arf_dask.typing import Counts, Flags, Floats, Ints
 
 BINS = 16
 HEAVY = 0.5  # a point with at least this share of an average bin's rows has a separate bin
-MOST_MEMBER_BINS = 24  # maximum number of levels of a bundle's column that may serve as bins
+MOST_MEMBER_BINS = 24  # levels of a bundle's column that have a bin each; more are grouped
+MEMBER_GROUPS = 64  # target number of groups of equal weight
 
 
 def code_bins(variable: Variable, histogram: Counts, bins: int = BINS) -> Ints:
@@ -30,9 +33,25 @@ def code_bins(variable: Variable, histogram: Counts, bins: int = BINS) -> Ints:
         bins: the target number of bins of equal weight.
     """
     is_start = _required_starts(variable)
+    return equal_runs(is_start, _point_codes(variable), histogram, bins)
+
+
+def equal_runs(starts: Flags, points: Ints, histogram: Counts, bins: int) -> Ints:
+    """Return the bin of every code: runs of about equal weight that start wherever `starts` says, at least.
+
+    >>> equal_runs(np.zeros(5, dtype=bool), np.arange(5), np.array([1, 1, 6, 1, 1]), 2).tolist()
+    [0, 0, 1, 2, 2]
+
+    Args:
+        starts: per code, whether a bin has to start there.
+        points: the codes that get a bin of their own if they are heavy.
+        histogram: training rows by code.
+        bins: the target number of bins of equal weight.
+    """
+    is_start = starts.copy()
+    is_start[:1] = True
     n_rows = max(int(histogram.sum()), 1)
-    point_codes = _point_codes(variable)
-    heavy_codes = point_codes[histogram[point_codes] * bins >= HEAVY * n_rows]
+    heavy_codes = points[histogram[points] * bins >= HEAVY * n_rows]
     is_start[heavy_codes] = True
     is_start[heavy_codes[heavy_codes + 1 < len(is_start)] + 1] = True
     run_index = np.cumsum(is_start) - 1
@@ -45,15 +64,45 @@ def code_bins(variable: Variable, histogram: Counts, bins: int = BINS) -> Ints:
     return (np.cumsum(is_start) - 1).astype(np.int32)
 
 
-def member_bins(variable: Variable) -> list[Ints]:
-    """Return the bin of every code of a bundle of levels, for each of its columns with few enough levels."""
+def member_bins(variable: Variable, columns: Sequence[Column], histogram: Counts) -> list[Ints]:
+    """Return the bin of every code of a bundle of levels by the levels of each of its columns, or groups of them.
+
+    Args:
+        variable: the variable.
+        columns: all columns of the schema.
+        histogram: training rows by code.
+    """
     if variable.is_line or len(variable.columns) == 1:
         return []
-    member_levels = [
-        np.unique(variable.tokens[:, member], return_inverse=True) for member in range(len(variable.columns))
-    ]
-    usable_levels = [level_index for values, level_index in member_levels if 2 <= len(values) <= MOST_MEMBER_BINS]
-    return [level_index[np.argsort(variable.code_low)].astype(np.int32) for level_index in usable_levels]
+    code_tokens = variable.tokens[np.argsort(variable.code_low)]
+    bins_by_member = []
+    for member, column in enumerate(variable.columns):
+        values, places = np.unique(code_tokens[:, member], return_inverse=True)
+        level = places.astype(np.int32)
+        if len(values) > MOST_MEMBER_BINS:
+            level = _level_groups(level, histogram, in_order=columns[column].kind == "numeric")[level]
+        if len(values) >= 2:
+            bins_by_member.append(level)
+    return bins_by_member
+
+
+def _level_groups(level: Ints, histogram: Counts, *, in_order: bool) -> Ints:
+    """Return the group of every level of one column of a bundle; neighbours share a group if they are rare.
+
+    Args:
+        level: per code, the level of the column.
+        histogram: training rows by code.
+        in_order: whether levels that follow each other are neighbours; otherwise, those with the nearest mean codes.
+    """
+    rows = np.bincount(level, histogram)
+    mean_code = np.bincount(level, histogram * np.arange(len(level))) / np.maximum(rows, 1)
+    order = np.arange(len(rows)) if in_order else np.argsort(mean_code, kind="stable")
+    groups = np.empty(len(rows), dtype=np.int32)
+    no_starts = np.zeros(len(rows), dtype=bool)
+    groups[order] = equal_runs(
+        no_starts, np.arange(len(rows), dtype=np.int32), rows[order].astype(np.int64), MEMBER_GROUPS
+    )
+    return groups
 
 
 class IntervalPieces(NamedTuple):

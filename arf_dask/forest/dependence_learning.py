@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 
 from arf_dask.forest.dependence import NO_DEPENDENCE, Dependence, Edge, count_bins
-from arf_dask.forest.dependence_bins import BINS, all_code_bins, member_bins
+from arf_dask.forest.dependence_bins import BINS, MOST_MEMBER_BINS, all_code_bins, member_bins
 from arf_dask.forest.leaf_normals import batch_bin_masses
 from arf_dask.forest.tables import LeafTables
 from arf_dask.runtime.tasks import Threads
@@ -30,9 +30,12 @@ SIGNIFICANT = 3.0  # minimum information of an edge, in standard deviations abov
 FITTING_ROUNDS = 5  # rounds of fitting the pair frequencies of the model to those of the data
 FITTING_STEP = 1.8  # over-relaxation: five rounds achieve what ten would with a step of 1
 FITTING_TOLERANCE = 1e-3  # of the marginals during fitting
-MOST_RATIO = 1e12  # pairs of bins that never meet in very many rows would reach ratios that no model file takes
+# Pairs of bins that never meet in very many rows would reach ratios of any size. Within these limits, the scaling of
+# ratios to the marginals of leaves always converges, and a pair that never meets is as rare as one row in 100 million.
+MOST_RATIO = 1e8
 FITTING_LEAVES = 2_048  # number of leaves used for fitting; at least those of one tree batch
 SCREENING_WORK = 2e10  # maximum number of multiplications for finding the dependency tree
+MEMBER_WORK = 8e10  # the same with the columns of bundles, above which many levels are not grouped into bins
 LEAST_SCREENING_TREES, MOST_SCREENING_TREES = 4, 6
 COARSE_BINS = (8, 4, 2)  # numbers of bins to try if there are too many variables
 
@@ -65,9 +68,7 @@ def find_structure(schema: Schema, codes: Codes, leaves: Sequence[Ints]) -> Stru
         links = spanning_forest(screen_pairs(codes, leaves[:n_trees], coarse_bins))
         return Structure(tuple(bins), links) if links else NO_STRUCTURE
     # A bundle has several candidate bins: choose those most informative about the other variables.
-    member_candidates = [
-        (index, level_bins) for index, variable in enumerate(schema.variables) for level_bins in member_bins(variable)
-    ]
+    member_candidates = _member_candidates(schema, histograms, bins, len(codes) + n_trees * n_leaves)
     owners = np.array([*range(len(bins)), *(index for index, _ in member_candidates)])
     candidates = [*bins, *(level_bins for _, level_bins in member_candidates)]
     information = screen_pairs(codes[:, owners], leaves[:n_trees], candidates)
@@ -142,14 +143,18 @@ def _fit_edge(shared: tuple[dict[int, Floats], Floats, int], item: tuple[Link, C
     observed_gain = np.log((observed + SMOOTHING) / (expected_counts + SMOOTHING))
     information = float((observed * observed_gain).sum() / n_rows)
     target_counts = smooth_counts(observed.astype(np.float64), expected_counts) + SMOOTHING
-    ratios, factors = target_counts / (expected_counts + SMOOTHING), None
+    ratios, factors = _limited(target_counts / (expected_counts + SMOOTHING)), None
     for _ in range(FITTING_ROUNDS):
         factors = scale_ratios(ratios, parent_masses, child_masses, tolerance=FITTING_TOLERANCE, start=factors)
         modelled_counts = ratios * (
             (parent_masses * factors.rows * weights[:, None]).T @ (child_masses * factors.columns)
         )
-        ratios = ratios * (target_counts / (modelled_counts + SMOOTHING)) ** FITTING_STEP
-    return Edge(link.parent, link.child, max(information, 0.0), observed, np.clip(ratios, 1 / MOST_RATIO, MOST_RATIO))
+        ratios = _limited(ratios * (target_counts / (modelled_counts + SMOOTHING)) ** FITTING_STEP)
+    return Edge(link.parent, link.child, max(information, 0.0), observed, ratios)
+
+
+def _limited(ratios: Floats) -> Floats:
+    return np.clip(ratios, 1 / MOST_RATIO, MOST_RATIO)
 
 
 def _fitting_batches(tables: LeafTables) -> range:
@@ -186,6 +191,21 @@ def _leaf_bins(leaf: Ints, bins: Counts, n_bins: int) -> tuple[Floats, Floats]:
     cell_index = leaf.astype(np.int64)[:, None] * n_bins + bins
     counts = np.bincount(cell_index.ravel(), minlength=len(leaf_rows) * n_bins).reshape(len(leaf_rows), n_bins)
     return counts.astype(np.float32), np.maximum(leaf_rows, 1).astype(np.float32)
+
+
+def _member_candidates(
+    schema: Schema, histograms: list[Counts], code_bins: list[Ints], n_counted: int
+) -> list[tuple[int, Ints]]:
+    """Return bins by the levels of columns of bundles, each with its variable; without groups if they cost too much."""
+    candidates = [
+        (index, level_bins)
+        for index, variable in enumerate(schema.variables)
+        for level_bins in member_bins(variable, schema.columns, histograms[index])
+    ]
+    n_bins = sum(map(count_bins, code_bins)) + sum(count_bins(level_bins) for _, level_bins in candidates)
+    if float(n_bins) ** 2 * n_counted <= MEMBER_WORK:
+        return candidates
+    return [(index, level_bins) for index, level_bins in candidates if count_bins(level_bins) <= MOST_MEMBER_BINS]
 
 
 def _affordable(

@@ -261,7 +261,7 @@ class LeafTables:
 
     @cached_property
     def kept_factors(self) -> dict[int, object]:
-        """Per tree batch: its cached tables of dependence, if whole batches would be too large to cache."""
+        """Per tree batch: tables of dependence cached between queries (inference/tree_batches.py)."""
         return {}
 
     @cached_property

@@ -12,9 +12,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from arf_dask.forest.leaf_normals import BinMasses, bin_pieces
+from arf_dask.forest.leaf_normals import bin_pieces
 from arf_dask.forest.smoothing import RowShares, box_rows, row_shares
-from arf_dask.forest.tables import LeafTables, VariableTables
+from arf_dask.forest.tables import BatchLeaves, LeafTables, VariableTables
 from arf_dask.inference.tree_batches import tree_batch
 from arf_dask.runtime.tasks import Threads
 from arf_dask.stats.log_sums import run_starts
@@ -38,9 +38,9 @@ class BinSampler(NamedTuple):
     interval: Ints  # per bin: the interval state that overlaps it; -1: none
     low: Floats  # per bin: bounds of the overlap
     high: Floats
-    ends: Counts  # (bin, leaf): position after its last row, preceded by a zero
-    states: States  # per position, or per entry if there are too many positions
-    entry_ends: Counts | None  # per entry: position after its last row; None if `states` is per position
+    ends: Counts | Ints  # these three: as in `_Positions`
+    states: States
+    entry_ends: Counts | None
     own: Singles  # (bin, leaf): probability of drawing from the leaf's own points
     inside: Singles  # (bin, leaf): probability of the interval; empty unless there are both points and intervals
     keys: Counts  # bin * n_codes + code for every code, ascending
@@ -69,29 +69,39 @@ class BinSamplers(NamedTuple):
     edges: list[BinEdge]
 
 
-class _BatchTables(NamedTuple):
-    """Contribution of one tree batch, by variable."""
+class _Positions(NamedTuple):
+    """The training rows of one variable whose values are points, numbered by bin, and by leaf within a bin."""
 
-    masses: dict[int, BinMasses]
+    ends: Counts | Ints  # (bin, leaf), flattened: position after its last row, preceded by a zero
+    states: States  # per position, or per entry if there are too many positions
+    entry_ends: Counts | None  # per entry: position after its last row; None if `states` is per position
+
+
+class _BatchTables(NamedTuple):
+    """Contribution of one tree batch, by variable. All tables are (bin, leaf)."""
+
+    own: dict[int, Singles]
+    inside: dict[int, Singles]  # only of variables that need it
     shares: dict[int, RowShares]
-    weights: dict[int, Singles]  # by child variable: (bin, leaf)
+    weights: dict[int, Singles]  # by child variable
     first: Ints
     last: Ints
 
 
 def bin_samplers(tables: LeafTables) -> BinSamplers:
     """Precompute the tables for drawing inside bins, which do not depend on the rows drawn."""
-    batch_tables = list(Threads().map(_batch_tables, tables, range(tables.n_batches)))
     joined_variables = [
         index for index in range(len(tables.variables)) if tables.dependence.code_bins(index) is not None
     ]
-    use_lookup = tables.coverage.sum() * len(joined_variables) <= LOOKUP_CELLS
+    use_lookup = bool(tables.coverage.sum() * len(joined_variables) <= LOOKUP_CELLS)
+    positions = {index: _positions(tables, index, lookup=use_lookup) for index in joined_variables}
+    batch_tables = list(Threads().map(_batch_tables, (tables, positions), range(tables.n_batches)))
     variable_samplers = {
-        index: _bin_sampler(tables, index, batch_tables, lookup=bool(use_lookup)) for index in joined_variables
+        index: _bin_sampler(tables, index, positions[index], batch_tables) for index in joined_variables
     }
     bin_edges = []
     for edge in tables.dependence.edges:
-        child_weights = np.concatenate([part.weights[edge.child] for part in batch_tables], axis=1)
+        child_weights = _side_by_side([part.weights.pop(edge.child) for part in batch_tables])
         bin_edges.append(BinEdge(edge.parent, edge.child, edge.ratios.T.astype(np.float32, order="C"), child_weights))
     return BinSamplers(variable_samplers, bin_edges)
 
@@ -183,25 +193,34 @@ def _states_at(one: BinSampler, position: Counts) -> Ints:
     return one.states.take(np.minimum(position, len(one.states) - 1)).astype(np.int32)
 
 
-def _batch_tables(tables: LeafTables, number: int) -> _BatchTables:
+def _batch_tables(shared: tuple[LeafTables, dict[int, _Positions]], number: int) -> _BatchTables:
+    tables, positions = shared
     batch = tree_batch(tables, number)
-    joined_views = [view for view in batch.variables if view.bins is not None]
-    bin_masses = {view.index: batch.dependence.bin_masses(view.index) for view in joined_views}
-    variable_shares = {}
-    for view in joined_views:
+    own, inside, shares, weights = {}, {}, {}, {}
+    for view in (view for view in batch.variables if view.bins is not None):
         box_low, box_high = (side[:, view.index] for side in batch.leaves.boxes)
-        variable_shares[view.index] = row_shares(
-            view.table, batch.leaves, box_rows(view.table.prior_rows, box_low, box_high)
-        )
-    child_weights = {}
-    for edge_index, bin_edge in enumerate(tables.dependence.edges):
-        child_weights[bin_edge.child] = (
-            bin_masses[bin_edge.child].all * batch.dependence.factor(edge_index, bin_edge.child)
-        ).T.astype(np.float32)
-    return _BatchTables(bin_masses, variable_shares, child_weights, batch.leaves.first, batch.leaves.last)
+        shares[view.index] = row_shares(view.table, batch.leaves, box_rows(view.table.prior_rows, box_low, box_high))
+        masses = batch.dependence.bin_masses(view.index)
+        own[view.index] = _own_chance(tables, positions[view.index], batch.leaves, shares[view.index].own, masses.all)
+        if view.variable.interval.any() and len(positions[view.index].states):
+            inside[view.index] = masses.intervals.T.astype(np.float32, order="C")
+    for edge_index, edge in enumerate(tables.dependence.edges):
+        bin_weights = batch.dependence.masses(edge.child) * batch.dependence.factor(edge_index, edge.child)
+        weights[edge.child] = _single_weights(bin_weights)
+    return _BatchTables(own, inside, shares, weights, batch.leaves.first, batch.leaves.last)
 
 
-def _bin_sampler(tables: LeafTables, index: int, parts: list[_BatchTables], *, lookup: bool) -> BinSampler:
+def _single_weights(weights: Floats) -> Singles:
+    """Return weights (leaf, bin) as (bin, leaf) in single precision, divided by the largest of the leaf."""
+    return np.asarray((weights / weights.max(axis=1, keepdims=True)).T, dtype=np.float32, order="C")
+
+
+def _side_by_side(parts: list[Singles]) -> Singles:
+    """Return (bin, leaf) of all leaves, given that of every tree batch."""
+    return np.concatenate(parts, axis=1) if len(parts) > 1 else parts[0]
+
+
+def _bin_sampler(tables: LeafTables, index: int, positions: _Positions, parts: list[_BatchTables]) -> BinSampler:
     table, bin_of_code = tables.variables[index], tables.dependence.bins[index]
     variable, n_bins = table.variable, tables.dependence.n_bins(index)
     interval_pieces = bin_pieces(table, bin_of_code)
@@ -217,13 +236,10 @@ def _bin_sampler(tables: LeafTables, index: int, parts: list[_BatchTables], *, l
         bin_starts = run_starts(bin_of_code)
         first_number = int(np.searchsorted(bin_starts, variable.first_bin))
         borders = table.edges[bin_starts[first_number + 1 :] - variable.first_bin]
-    row_ends, states, entry_ends = _positions(tables, table, of_state, n_bins, lookup=lookup)
     source_shares = RowShares(*(np.concatenate(side) for side in zip(*(p.shares[index] for p in parts), strict=True)))
-    masses_of_bins, interval_masses = (
-        np.concatenate(side) for side in zip(*(p.masses[index] for p in parts), strict=True)
-    )
-    own_chances = _own_chance(row_ends, source_shares.own, masses_of_bins, n_bins)
-    has_both = variable.interval.any() and len(states)
+    # Tables of batches are given up one by one, so that they are not held twice.
+    own = _side_by_side([part.own.pop(index) for part in parts])
+    inside = [part.inside.pop(index) for part in parts if index in part.inside]
     point_rows = np.where(variable.interval[table.state_of_code], 0, table.prior_rows)
     code_keys = np.sort(bin_of_code * np.int64(len(bin_of_code)) + np.arange(len(bin_of_code)))
     leaf_offsets = tables.batch_starts[:-1]
@@ -240,11 +256,9 @@ def _bin_sampler(tables: LeafTables, index: int, parts: list[_BatchTables], *, l
         interval,
         low,
         high,
-        row_ends,
-        states,
-        entry_ends,
-        own_chances,
-        interval_masses.T.astype(np.float32).ravel() if has_both else np.empty(0, dtype=np.float32),
+        *positions,
+        own.ravel(),
+        _side_by_side(inside).ravel() if inside else np.empty(0, dtype=np.float32),
         code_keys,
         np.concatenate([[0], np.cumsum(point_rows[code_keys % len(code_keys)])]),
         source_shares.parent,
@@ -256,11 +270,10 @@ def _bin_sampler(tables: LeafTables, index: int, parts: list[_BatchTables], *, l
     )
 
 
-def _positions(
-    tables: LeafTables, table: VariableTables, of_state: Bins, n_bins: int, *, lookup: bool
-) -> tuple[Counts, States, Counts | None]:
-    """Return the end positions (bin, leaf) of the rows with points, and the state of each position (or entry)."""
-    entries = table.entries
+def _positions(tables: LeafTables, index: int, *, lookup: bool) -> _Positions:
+    """Number the training rows of one variable whose values are points."""
+    table, bin_of_code, n_bins = tables.variables[index], tables.dependence.bins[index], tables.dependence.n_bins(index)
+    entries, of_state = table.entries, bin_of_code[table.variable.code_low].astype(np.int16)
     is_point: Flags = ~table.variable.interval[entries.state]
     leaf, state, rows = entries.leaf[is_point], entries.state[is_point], entries.rows[is_point].astype(np.int64)
     bins = of_state[state]
@@ -268,15 +281,20 @@ def _positions(
     cell_index = bins.astype(np.int64) * tables.n_leaves + leaf
     cell_counts = np.bincount(cell_index, rows, n_bins * tables.n_leaves).astype(np.int64)
     row_ends = np.concatenate([[0], np.cumsum(cell_counts)])
+    if row_ends[-1] < 2**31:
+        row_ends = row_ends.astype(np.int32)
     if lookup:
-        return row_ends, np.repeat(state[bin_order], rows[bin_order]), None
-    return row_ends, state[bin_order], np.cumsum(rows[bin_order])
+        return _Positions(row_ends, np.repeat(state[bin_order], rows[bin_order]), None)
+    return _Positions(row_ends, state[bin_order], np.cumsum(rows[bin_order]))
 
 
-def _own_chance(ends: Counts, own_row: Floats, masses: Floats, n_bins: int) -> Singles:
+def _own_chance(
+    tables: LeafTables, positions: _Positions, leaves: BatchLeaves, own_row: Floats, masses: Floats
+) -> Singles:
     """Return the share (bin, leaf) of a bin's probability that comes from the leaf's own points."""
-    own_masses = np.diff(ends).reshape(n_bins, -1) * own_row
+    cells = np.arange(masses.shape[1])[:, None] * tables.n_leaves + np.arange(leaves.start, leaves.stop)
+    own_masses = (positions.ends[cells + 1] - positions.ends[cells]) * own_row
     with np.errstate(divide="ignore", invalid="ignore"):
         own_chances = np.where(masses.T > 0, own_masses / masses.T, 0.0)
     # A share of one up to rounding: always draw from the leaf's own points.
-    return np.where(own_chances > 1 - 1e-9, 2.0, own_chances).astype(np.float32).ravel()
+    return np.where(own_chances > 1 - 1e-9, 2.0, own_chances).astype(np.float32)

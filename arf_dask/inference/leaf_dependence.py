@@ -1,4 +1,7 @@
-"""Dependence inside the leaves of a tree batch: bin masses, and scaling factors that preserve leaf marginals."""
+"""Dependence inside the leaves of a tree batch: bin masses, and scaling factors that preserve leaf marginals.
+
+Column factors are the only tables that are dear to compute. Row factors and masses follow from them and the leaves.
+"""
 
 from __future__ import annotations
 
@@ -8,14 +11,19 @@ import numpy as np
 
 from arf_dask.forest.dependence import Dependence
 from arf_dask.forest.leaf_normals import BinMasses
-from arf_dask.stats.ratio_scaling import Factors, scale_ratios
+from arf_dask.stats.ratio_scaling import Factors, row_factors, scale_ratios
 from arf_dask.typing import Floats
 
 
 class LeafFactors:
-    """Cached dependence tables of a tree batch, reused between queries."""
+    """Dependence tables of a tree batch, which may be reused between queries.
 
-    def __init__(self) -> None:
+    Args:
+        columns: by edge, the factors (leaf, bin of the child) found so far, to which new ones are added.
+    """
+
+    def __init__(self, columns: dict[int, Floats] | None = None) -> None:
+        self.columns = {} if columns is None else columns
         self.masses: dict[int, BinMasses] = {}  # by variable
         self.factors: dict[int, Factors] = {}  # by edge
         self.products: dict[int, Floats] = {}  # by variable
@@ -49,9 +57,12 @@ class LeafDependence:
         """Return the factors (leaf, bin) that scale the ratios of an edge on the side of one of its variables."""
         tree_edge = self.dependence.edges[edge]
         if edge not in self._kept.factors:
-            self._kept.factors[edge] = scale_ratios(
-                tree_edge.ratios, self.masses(tree_edge.parent), self.masses(tree_edge.child)
-            )
+            child_masses = self.masses(tree_edge.child)
+            if edge not in self._kept.columns:
+                scaled = scale_ratios(tree_edge.ratios, self.masses(tree_edge.parent), child_masses)
+                self._kept.columns[edge] = scaled.columns
+            columns = self._kept.columns[edge]
+            self._kept.factors[edge] = Factors(row_factors(tree_edge.ratios, child_masses, columns), columns)
         edge_factors = self._kept.factors[edge]
         return edge_factors.rows if number == tree_edge.parent else edge_factors.columns
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
 from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
-from arf_dask.forest.dependence import Dependence
 from arf_dask.forest.dependence_bins import IntervalPieces
 from arf_dask.forest.leaf_normals import BinMasses, Normals, bin_masses, bin_pieces, leaf_normals
 from arf_dask.forest.smoothing import leaf_probabilities, leaf_sums
@@ -21,7 +21,8 @@ from arf_dask.stats.truncated_normal import grid_moments, log_bell, log_mass, lo
 from arf_dask.typing import Floats, Ints
 
 KEPT_CELLS = 16_000_000  # keep tables in memory up to this many (leaf, state) cells over all variables: 128 MB
-KEPT_FACTORS = 32_000_000  # keep dependence tables in memory up to this many cells: 256 MB
+KEPT_FACTORS = 32_000_000  # keep dependence tables in memory up to this many cells: 256 MB,
+KEPT_COLUMNS = 64_000_000  # or else the column factors, from which the others follow, up to this many: 512 MB
 
 
 class VariableView:
@@ -189,9 +190,7 @@ class VariableView:
 class TreeBatch:
     """The leaves of a batch of trees, with one view per variable."""
 
-    def __init__(
-        self, tables: LeafTables, index: int, *, keep: bool = False, factors: LeafFactors | None = None
-    ) -> None:
+    def __init__(self, tables: LeafTables, index: int, *, keep: bool = False) -> None:
         self.index = index
         self.leaves = tables.batch_leaves(index)
         self.trees: Sequence[Tree] = tables.trees[tables.batch_trees[index] : tables.batch_trees[index + 1]]
@@ -208,10 +207,18 @@ class TreeBatch:
             )
             for table in tables.variables
         ]
-        self.dependence = LeafDependence(
-            dependence, self.n_leaves, lambda number: self.variables[number].bin_masses(), factors
-        )
         self._total_rows = tables.schema.n_rows * len(tables.trees)
+        self._tree = dependence
+        self.dependence = self._dependence(LeafFactors())
+
+    def with_factors(self, factors: LeafFactors) -> TreeBatch:
+        """Return the batch with other tables of dependence."""
+        batch = copy.copy(self)
+        batch.dependence = self._dependence(factors)
+        return batch
+
+    def _dependence(self, factors: LeafFactors) -> LeafDependence:
+        return LeafDependence(self._tree, self.n_leaves, lambda number: self.variables[number].bin_masses(), factors)
 
     @cached_property
     def log_coverage(self) -> Floats:
@@ -225,27 +232,29 @@ class TreeBatch:
 
 
 def tree_batch(tables: LeafTables, index: int) -> TreeBatch:
-    """Return one batch of trees, cached between queries if the whole model is small."""
+    """Return one batch of trees; what is dear to compute is kept between queries if the whole model is small enough."""
     n_cells = tables.n_leaves * sum(variable.n_states for variable in tables.schema.variables)
     if n_cells > KEPT_CELLS:
-        if tables.n_leaves * _factor_cells(tables.dependence) > KEPT_FACTORS:
-            return TreeBatch(tables, index)
-        factors = tables.kept_factors.setdefault(index, LeafFactors())
-        assert isinstance(factors, LeafFactors)
-        return TreeBatch(tables, index, factors=factors)
-    kept_batches = tables.kept_batches
-    if index not in kept_batches:
-        kept_batches[index] = TreeBatch(tables, index, keep=True)
-    batch = kept_batches[index]
+        return TreeBatch(tables, index).with_factors(_leaf_factors(tables, index))
+    if index not in tables.kept_batches:
+        tables.kept_batches[index] = TreeBatch(tables, index, keep=True)
+    batch = tables.kept_batches[index]
     assert isinstance(batch, TreeBatch)
-    return batch
+    return batch.with_factors(_leaf_factors(tables, index))
 
 
-def _factor_cells(dependence: Dependence) -> int:
-    """Return the number of dependence table cells per leaf."""
+def _leaf_factors(tables: LeafTables, index: int) -> LeafFactors:
+    """Return the tables of dependence of one batch of trees, with as many of them kept as are affordable."""
+    dependence, kept = tables.dependence, tables.kept_factors
     on_edge = [variable_index for variable_index, edges in enumerate(dependence.neighbours) if edges]
-    edge_cells = sum(dependence.n_bins(edge.parent) + dependence.n_bins(edge.child) for edge in dependence.edges)
-    return edge_cells + 2 * sum(map(dependence.n_bins, on_edge))
+    column_cells = sum(dependence.n_bins(edge.child) for edge in dependence.edges)
+    edge_cells = column_cells + sum(dependence.n_bins(edge.parent) for edge in dependence.edges)
+    all_cells = edge_cells + 2 * sum(map(dependence.n_bins, on_edge))
+    if tables.n_leaves * column_cells > KEPT_COLUMNS:
+        return LeafFactors()
+    factors = kept.setdefault(index, LeafFactors())
+    assert isinstance(factors, LeafFactors)
+    return factors if tables.n_leaves * all_cells <= KEPT_FACTORS else LeafFactors(factors.columns)
 
 
 def _log_grid_mass(places: Floats, normals: Normals, weights: Floats) -> Floats:

@@ -11,15 +11,23 @@ import arf_dask
 from arf_dask.data.parts import FramePart, PartGroup
 from arf_dask.forest.dependence import Dependence, Edge, is_forest
 from arf_dask.forest.dependence_bins import code_bins, member_bins
-from arf_dask.forest.dependence_learning import MOST_RATIO, Structure, _fit_edge, count_meetings, screen_pairs
+from arf_dask.forest.dependence_learning import (
+    MOST_RATIO,
+    Structure,
+    _fit_edge,
+    _member_candidates,
+    count_meetings,
+    screen_pairs,
+)
 from arf_dask.forest.leaf_fitting import fit_leaves
 from arf_dask.forest.leaf_sums import SumContext, merge_sums, sum_parts
 from arf_dask.forest.routing import routing_table
 from arf_dask.inference.tree_batches import tree_batch
-from arf_dask.schema.columns import Variable
+from arf_dask.schema.columns import Column, Variable
 from arf_dask.schema.encoding import encode_codes
 from arf_dask.stats.log_sums import run_starts
 from arf_dask.stats.spanning_tree import Link
+from arf_dask.typing import Kind
 
 
 def levels(n: int, null: bool = False) -> Variable:
@@ -60,8 +68,49 @@ def test_levels_of_a_column_may_be_the_bins_of_its_bundle() -> None:
     codes = np.array([3, 1, 0, 2], dtype=np.int32)
     tokens = np.array([[2, 2], [3, 5], [2, 3], [4, 4]], dtype=np.int32)
     bundle = Variable((0, 1), tokens, np.zeros(4, dtype=bool), codes, codes)
-    assert [bins.tolist() for bins in member_bins(bundle)] == [[0, 1, 2, 0], [1, 3, 2, 0]]
-    assert member_bins(levels(4)) == []
+    columns = [
+        Column("city", pl.String(), "categorical", pl.Series([], dtype=pl.String)),
+        Column("zip", pl.String(), "categorical", pl.Series([], dtype=pl.String)),
+    ]
+    histogram = np.full(4, 5)
+    found = member_bins(bundle, columns, histogram)
+    assert [bins.tolist() for bins in found] == [[0, 1, 2, 0], [1, 3, 2, 0]]
+    assert member_bins(levels(4), columns[:1], histogram) == []
+
+
+@pytest.mark.parametrize("kind", ["categorical", "numeric"])
+def test_rare_levels_of_a_column_of_a_bundle_share_bins_with_their_neighbours(kind: Kind) -> None:
+    # 200 combinations of 100 levels: codes 2i and 2i + 1 have level 99 - i. Level 99 has a third of the rows.
+    codes = np.arange(200, dtype=np.int32)
+    tokens = np.stack([np.repeat(np.arange(100)[::-1], 2) + 2, codes % 2 + 2], axis=1).astype(np.int32)
+    bundle = Variable((0, 1), tokens, np.zeros(200, dtype=bool), codes, codes)
+    columns = [
+        Column("part", pl.String(), kind, pl.Series([], dtype=pl.String)),
+        Column("side", pl.String(), "categorical", pl.Series([], dtype=pl.String)),
+    ]
+    histogram = np.where(codes < 2, 990, 20)
+    by_part, by_side = member_bins(bundle, columns, histogram)
+    assert by_side.tolist() == [0, 1] * 100
+    assert (by_part[::2] == by_part[1::2]).all()  # a bin holds whole levels
+    bins_of_levels = by_part[::-2]  # from level 0 to level 99
+    assert (bins_of_levels == bins_of_levels[99]).sum() == 1
+    # The other 99 levels share the 43 other groups, in runs of two or three.
+    _, n_levels = np.unique(bins_of_levels[:99], return_counts=True)
+    assert len(n_levels) == 43
+    assert set(n_levels.tolist()) == {2, 3}
+    assert len(run_starts(bins_of_levels)) == 44
+
+
+def test_many_levels_of_a_bundle_are_not_grouped_where_counting_them_costs_too_much() -> None:
+    rng = np.random.default_rng(0)
+    part, side = rng.integers(100, size=2_000), rng.integers(2, size=2_000)
+    data = pl.DataFrame({"part": part, "side": side, "x": rng.normal(size=2_000)}).cast({"part": str, "side": str})
+    tables = arf_dask.fit(data, trees=1, max_rounds=0, bundles=[["part", "side"]], refine=False, seed=0)._fitted.tables
+    histograms = [table.histogram for table in tables.variables]
+    bins = [code_bins(table.variable, table.histogram) for table in tables.variables]
+    cheap, dear = (_member_candidates(tables.schema, histograms, bins, n_counted) for n_counted in (10, 10**9))
+    assert [int(level_bins.max()) + 1 > 24 for _, level_bins in cheap] == [True, False]
+    assert [int(level_bins.max()) + 1 for _, level_bins in dear] == [2]
 
 
 def test_no_bin_reaches_over_the_border_of_two_intervals() -> None:

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from arf_dask.stats.ratio_scaling import Factors, scale_ratios
+from arf_dask.stats.ratio_scaling import Factors, row_factors, scale_ratios
 
 
 def joint(ratios: Any, rows: Any, columns: Any, factors: Factors) -> Any:
@@ -60,3 +60,29 @@ def test_no_tables_at_all() -> None:
     found = scale_ratios(np.ones((2, 3)), np.empty((0, 2)), np.empty((0, 3)))
     assert found.rows.shape == (0, 2)
     assert found.columns.shape == (0, 3)
+
+
+def test_marginals_that_contradict_steep_ratios_are_kept_all_the_same() -> None:
+    # A quarter has to be in a cell of ratio 1e-8: the odds of the joint table are 1e16, whatever its marginals.
+    ratios, rows, columns = np.array([[1.0, 1e-8], [1e-8, 1.0]]), np.array([[0.5, 0.5]]), np.array([[0.25, 0.75]])
+    found = joint(ratios, rows, columns, scale_ratios(ratios, rows, columns))[0]
+    np.testing.assert_allclose(found, [[0.25, 0.25], [5e-17, 0.5]], rtol=1e-9)
+
+
+def test_all_leaves_of_a_class_of_a_number_converge() -> None:
+    # Each row bin belongs to one column bin; leaves hold neighbouring bins, and a millionth of everything else.
+    rng = np.random.default_rng(0)
+    ratios = np.where(np.arange(16)[:, None] // 2 == np.arange(8), 2.0, 1e-8)
+    rows, columns = (np.exp(-0.1 * np.square(np.arange(n) - rng.uniform(0, n, 500)[:, None])) + 1e-6 for n in (16, 8))
+    rows, columns = (side / side.sum(axis=1, keepdims=True) for side in (rows, columns))
+    found = joint(ratios, rows, columns, scale_ratios(ratios, rows, columns))
+    np.testing.assert_allclose(found.sum(axis=2), rows, rtol=1e-8)
+    np.testing.assert_allclose(found.sum(axis=1), columns, rtol=1e-8)
+
+
+def test_row_factors_follow_from_column_factors() -> None:
+    rng = np.random.default_rng(2)
+    ratios = np.exp(rng.normal(size=(5, 4)))
+    rows, columns = rng.dirichlet(np.ones(5), 20), rng.dirichlet(np.ones(4), 20)
+    factors = scale_ratios(ratios, rows, columns)
+    np.testing.assert_allclose(row_factors(ratios, columns, factors.columns), factors.rows, rtol=1e-10)
