@@ -24,8 +24,9 @@ from typing import Any
 
 import numpy as np
 import polars as pl
+import psutil
 from fidelity import print_table
-from large import Watch
+from large import GB, Watch
 
 import arf_dask
 
@@ -101,7 +102,7 @@ def timed(what: str, action: Callable[[], object]) -> Row:
         warnings.simplefilter("always", RuntimeWarning)
         action()
     taken, worked = time.perf_counter() - started, time.process_time() - work
-    peak = watch.peaks.get("this process", 0.0)
+    peak = watch.peaks.get("this process", psutil.Process().memory_info().rss / GB)
     told = {str(one.message) for one in caught if issubclass(one.category, RuntimeWarning)}
     return [what, f"{taken:.1f} s", f"{worked:.1f} s", f"{peak:.2f} GB", *sorted(told)]
 
