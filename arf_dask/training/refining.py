@@ -24,7 +24,7 @@ from arf_dask.typing import Counts
 logger = logging.getLogger(__name__)
 MOST_CELLS = 10_000_000  # of the user's columns in real and drawn rows
 LEAST_ROWS = 20_000  # real and drawn ones, however many columns there are
-DRAWN_PER_REAL = 3
+DRAWN_PER_REAL = 5
 FRESH_ROWS = 65_536  # that choose limits and measure Z
 
 
@@ -108,7 +108,7 @@ def _sizes(n_real: int, width: int) -> _Sizes:
     """Return how many rows to learn from, so that their features fit into a bounded memory.
 
     >>> _sizes(20_000, 15)
-    _Sizes(real=20000, drawn=60000, fresh=65536)
+    _Sizes(real=20000, drawn=100000, fresh=65536)
     >>> _sizes(250_000, 20)
     _Sizes(real=250000, drawn=250000, fresh=65536)
     """
