@@ -22,7 +22,8 @@ from arf_dask.typing import Counts, Flags, Floats, OnImpossible
 
 ATTEMPTS = 30
 LEAST_CANDIDATES, MOST_CANDIDATES = 32, 256  # per row, in the first attempt and later
-HOPE = 8  # attempts after which candidates are accepted whose known cells have density zero
+# Attempts after which candidates are accepted whose known cells have density zero, or whose unknown ones are null.
+HOPE = 8
 LEAST_LOG = -1e6
 FIRST_CANDIDATES, LAST_CANDIDATES = 8, 32  # of refined models, per row: at most in the first attempt, and in the last
 IMPUTED_CANDIDATES = 64  # of refined models, per row and draw of an imputation, at most
@@ -85,7 +86,7 @@ def complete(
         first: the number of the first condition, for error messages.
         values_only: whether unknown cells get values, no nulls, where they can have one.
     """
-    relations = sampler.relations
+    relations, observed = sampler.relations, sampler.fitted.observed
     implied_frame = relations.deduce(frame)
     modelled = known_cells(implied_frame, sampler.fitted)
     try:
@@ -97,7 +98,8 @@ def complete(
     known_frame = frame[np.repeat(np.arange(frame.height), n)]
     completed_rows = _with_known(completed_rows, known_frame)
     unresolved = relations.resolve(implied_frame, sampler.fitted.schema.dtypes, null_is_value=False).unresolved
-    wrong_rows = np.flatnonzero(relations.contradicted(completed_rows) | np.repeat(unresolved, n))
+    is_wrong = relations.contradicted(completed_rows) | np.repeat(unresolved, n)
+    wrong_rows = np.flatnonzero(is_wrong | relations.cannot_occur(completed_rows, known_frame, observed=observed))
     candidates = Candidacy(sampler, implied_frame, known_frame, completed_rows, n, seeds, values_only)
     for attempt in range(ATTEMPTS):
         if not len(wrong_rows):
@@ -105,10 +107,13 @@ def complete(
         places, rows = candidates.choose(wrong_rows, attempt)
         completed_rows = _replaced(completed_rows, places, rows)
         wrong_rows = np.setdiff1d(wrong_rows, places)
+        if attempt == HOPE and on_impossible != "raise":  # known cells imply values that cannot occur
+            wrong_rows = wrong_rows[is_wrong[wrong_rows]]
     # What is left contradicts the model in its known cells.
-    wrong_rows = wrong_rows[relations.contradicted(completed_rows[wrong_rows])]
-    if len(wrong_rows) and on_impossible == "raise":
-        raise impossible_row(frame, int(wrong_rows[0] // n), sampler.fitted, first)
+    rows, known_frame = completed_rows[wrong_rows], known_frame[wrong_rows]
+    is_left = relations.contradicted(rows) | relations.cannot_occur(rows, known_frame, observed=observed)
+    if is_left.any() and on_impossible == "raise":
+        raise impossible_row(frame, int(wrong_rows[is_left][0] // n), sampler.fitted, first)
     return completed_rows
 
 
@@ -183,7 +188,8 @@ class Candidacy(NamedTuple):
         fitted, relations = self.sampler.fitted, self.sampler.relations
         conditions = known_cells(self.implied[wrong_rows // self.n], fitted)
         seeds = self.seeds._replace(draws=int(rng.integers(2**62)))
-        drawn_rows = _drawn(self.sampler, conditions, n_each, seeds, "relax", values_only=self.values_only)
+        values_only = self.values_only and attempt < HOPE  # cells that no rule leaves a value stay null
+        drawn_rows = _drawn(self.sampler, conditions, n_each, seeds, "relax", values_only=values_only)
         places = np.repeat(wrong_rows, n_each)
         known_rows = self.known[places]
         rows = relations.repair(
@@ -193,7 +199,8 @@ class Candidacy(NamedTuple):
         log_weights = _log_weights(fitted, drawn_rows, rows)
         if attempt >= HOPE:  # known cells that the model calls impossible
             log_weights = np.maximum(log_weights, LEAST_LOG)
-        log_weights[relations.contradicted(rows)] = -np.inf
+        is_wrong = relations.contradicted(rows) | relations.cannot_occur(rows, known_rows, observed=fitted.observed)
+        log_weights[is_wrong] = -np.inf
         # The largest of perturbed logarithms is a draw with these weights.
         perturbed = (log_weights + rng.gumbel(size=len(places))).reshape(-1, n_each)
         best = perturbed.argmax(axis=1) + np.arange(len(wrong_rows)) * n_each
@@ -276,7 +283,9 @@ def impute_rows(
     for draw_index, imputed_rows in enumerate(impute(sampler, modelled_frame, draws, seed, fill_all=fill_all)):
         user_rows = _with_known(relations.inverse(_with_keys(imputed_rows, fitted)), implied_frame)
         user_rows = _with_known(user_rows, known_frame)
-        wrong_rows = np.flatnonzero((relations.contradicted(user_rows) | unresolved) & ~broken_before)
+        is_wrong = relations.contradicted(user_rows) | unresolved
+        is_wrong |= relations.cannot_occur(user_rows, known_frame, observed=fitted.observed)
+        wrong_rows = np.flatnonzero(is_wrong & ~broken_before)
         if len(wrong_rows):
             draw_seed = int(generator(seed, Stage.RULES, draw_index).integers(2**62))
             redrawn_rows = complete(

@@ -105,7 +105,8 @@ def _pinned(
         return modelled.with_columns(
             _like(transform.set_to(wanted_units, rebuilt_rows), modelled.get_column(pin.column))
         )
-    known_rows = rebuilt_rows.with_columns(target.values(wanted_units).alias(pin.wanted))
+    formula_units = transform.expression_units(wanted_units, modelled)
+    known_rows = rebuilt_rows.with_columns(target.values(formula_units).alias(pin.wanted))
     dtype = relations.dtypes[pin.column]
     column_target = Target(pin.column, dtype, relations.decimals.get(pin.column))
     solved_units = column_target.formula_units(evaluate(pin.solution, known_rows))

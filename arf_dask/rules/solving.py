@@ -58,6 +58,8 @@ def adjust(equation: Comparison, column: str) -> Node | None:
         case Operation("%", Name(name), Constant() as divisor) if name == column:
             kept_digits = Operation("*", Operation("//", Name(column), divisor), divisor)
             return Operation("+", kept_digits, equation.left)
+        case Call("date", (Name(name),)) if name == column:
+            return Operation("+", Name(column), Operation("-", equation.left, equation.right))
         case Call(part, (Name(name),)) if name == column and part in SHIFTED_PARTS:
             difference = Operation("-", equation.left, equation.right)
             return Operation("+", Name(column), Call(SHIFTED_PARTS[part], (difference,)))

@@ -208,6 +208,10 @@ class Transform(ABC):
         """Return the modelled values that give the column these units, for transforms that set themselves."""
         raise NotImplementedError
 
+    def expression_units(self, units: pl.Series, modelled: pl.DataFrame) -> pl.Series:
+        """Return the units that the expression must have, so that the column has the given ones in modelled rows."""
+        return units
+
     def follow_formula(self, rows: pl.DataFrame, modelled: pl.DataFrame) -> pl.DataFrame:
         """Set modelled rows so that the column follows its formula; `rows` are the rebuilt rows."""
         return modelled
