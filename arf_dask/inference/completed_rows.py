@@ -13,7 +13,7 @@ from arf_dask.inference.density import ZeroProbabilityError
 from arf_dask.inference.forge import BLOCK_ROWS, Sampler, new_identifiers
 from arf_dask.inference.given import impossible_row, user_frame
 from arf_dask.inference.impute import impute
-from arf_dask.inference.pinning import log_weights
+from arf_dask.inference.pinning import log_changed_weights
 from arf_dask.inference.refined_rows import choose
 from arf_dask.inference.sources import Block, block_seed, complete_rows, prepare_rows
 from arf_dask.rules.relations import Modelled
@@ -214,13 +214,7 @@ def _log_weights(fitted: Fitted, drawn: pl.DataFrame, rows: pl.DataFrame) -> Flo
     names = [name for name in after.columns if name not in fitted.schema.keys]
     changes = [before.get_column(name).alias("").ne_missing(after.get_column(name).alias("")) for name in names]
     is_changed = np.array([change.to_numpy() for change in changes]).reshape(len(names), rows.height).T
-    log_densities = np.zeros(rows.height)
-    patterns, pattern_of = np.unique(is_changed, axis=0, return_inverse=True)
-    for number, pattern in enumerate(patterns):
-        places = np.flatnonzero(pattern_of.ravel() == number)
-        columns = [name for name, changed in zip(names, pattern, strict=True) if changed]
-        log_densities[places] = log_weights(fitted, after[places], columns)
-    return log_densities
+    return log_changed_weights(fitted, after, names, is_changed)
 
 
 def impute_refined(

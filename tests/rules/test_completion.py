@@ -105,3 +105,29 @@ def test_cells_that_no_rule_leaves_a_value_stay_null() -> None:
     rows = pl.DataFrame({"low": [90, 95], "high": [None, None]}, schema=frame.schema)
     for filled in (*model.impute(rows, draws=2, seed=1), model.impute(rows)):
         assert filled["high"].to_list() == [None, None]
+
+
+def test_solved_inputs_are_as_frequent_as_those_of_rows_drawn_by_chance() -> None:
+    price, count = np.round(RNG.gamma(3, 20, 3_000), 2), RNG.integers(1, 9, 3_000)
+    frame = pl.DataFrame({"price": price, "count": count, "total": np.round(price * count, 2)})
+    kinds: dict[str, Any] = {"columns": {"count": "numeric"}, "bundles": False}
+    model = arf_dask.fit(frame, rules=["total == price * count"], **OPTIONS, **kinds)
+    drawn = model.sample(300_000, seed=1)
+    # Few rows have such totals, so that prices are solved for; ten times as many values lie in the second interval.
+    given = {"total": [(700.0, 710.0), (900.0, 1_000.0)]}
+    by_chance = drawn.filter(pl.col("total").is_between(700, 710) | pl.col("total").is_between(900, 1_000))
+    assert by_chance.height < 0.02 * drawn.height
+    rows = model.sample(3_000, given=given, seed=2)
+    assert (rows["total"] > 800).mean() == pytest.approx((by_chance["total"] > 800).mean(), abs=0.05)
+    assert rows["count"].mean() == pytest.approx(by_chance["count"].mean(), abs=0.15)
+
+
+def test_rows_beside_a_formula_are_as_frequent_under_its_result() -> None:
+    bill = np.round(RNG.gamma(3, 40, 3_000), 2)
+    paid = np.where(RNG.random(3_000) < 0.5, bill, np.round(RNG.gamma(3, 60, 3_000), 2))
+    model = arf_dask.fit(pl.DataFrame({"bill": bill, "paid": paid}), **OPTIONS)
+    assert [rule.kind for rule in model.rules] == ["formula"]
+    drawn = model.sample(500_000, seed=1).filter(pl.col("paid").is_between(300, 302))
+    rows = model.sample(1_500, given={"paid": (300.0, 302.0)}, seed=2)
+    follows = [(one["paid"] == one["bill"]).mean() for one in (drawn, rows)]
+    assert follows[1] == pytest.approx(follows[0], abs=0.08)

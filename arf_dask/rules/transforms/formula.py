@@ -230,10 +230,8 @@ class Stated(Transform):
         disagrees = ~pl.Series(self.target.agrees(rows.get_column(self.target.name), evaluate(self.formula, rows)))
         return solved_again(self.target, self.formula, rows, known, follows & disagrees, relations)
 
-    def follow_formula(self, rows: pl.DataFrame, modelled: pl.DataFrame) -> pl.DataFrame:
-        follows = pl.Series([True]).new_from_index(0, rows.height)
-        states = self.marked(self.target.units(rows.get_column(self.target.name)), follows)
-        return modelled.with_columns(states.cast(modelled.schema[self.target.name], strict=False))
+    def follows_expression(self, modelled: pl.DataFrame) -> pl.Series:
+        return self.follows(modelled.get_column(self.target.name))
 
     def details(self) -> dict[str, Any]:
         return {"sentinel": self.sentinel}
