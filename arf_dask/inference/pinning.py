@@ -96,7 +96,7 @@ def _pin_of(transform: Transform, relations: Relations, used: set[str]) -> Pin |
     equation = Comparison(Name(name), "==", formula)
     free_columns = [column for column in columns_of(formula) if column not in used and _is_free(column, relations)]
     # Prefer the column with the finest grid: it is most likely to contain a solution.
-    free_columns.sort(key=lambda column: -_fineness(column, relations))
+    free_columns.sort(key=relations.fineness, reverse=True)
     for column in free_columns:
         solution = solve(equation, column, is_text=transform.target.is_text)
         changed_part = adjust(equation, column) if solution is None else None
@@ -108,13 +108,6 @@ def _pin_of(transform: Transform, relations: Relations, used: set[str]) -> Pin |
 def _is_free(column: str, relations: Relations) -> bool:
     transform = relations.targets.get(column)
     return transform is None or transform.sets_itself
-
-
-def _fineness(column: str, relations: Relations) -> float:
-    dtype, decimals = relations.dtypes[column], relations.decimals.get(column)
-    if dtype.is_float():
-        return 20.0 if decimals is None else 1.0 + decimals
-    return float(decimals or 0)
 
 
 def _pinned(

@@ -102,6 +102,13 @@ class Relations:
         """Return a column as the target of a formula that is solved for it."""
         return Target(column, self.dtypes[column], self.decimals.get(column))
 
+    def fineness(self, column: str) -> float:
+        """Return how fine the values of a column are: the finer, the more probably one of them solves an equation."""
+        decimals = self.decimals.get(column)
+        if self.dtypes[column].is_float():
+            return 20.0 if decimals is None else 1.0 + decimals
+        return float(decimals or 0)
+
     @cached_property
     def enforced(self) -> list[Comparison]:
         """Exact rules that must be checked in every synthetic row."""

@@ -131,3 +131,12 @@ def test_rows_beside_a_formula_are_as_frequent_under_its_result() -> None:
     rows = model.sample(1_500, given={"paid": (300.0, 302.0)}, seed=2)
     follows = [(one["paid"] == one["bill"]).mean() for one in (drawn, rows)]
     assert follows[1] == pytest.approx(follows[0], abs=0.08)
+
+
+def test_the_finest_unknown_factor_is_solved_for() -> None:
+    count, price = RNG.integers(1, 9, N), np.round(RNG.gamma(3, 20, N), 2)
+    frame = pl.DataFrame({"count": count, "price": price, "total": np.round(price * count, 2)})
+    model = arf_dask.fit(frame, rules=["total == count * price"], **OPTIONS)
+    rows = model.sample(100, given=frame.select("total").head(5), seed=1)
+    assert (rows["total"] - rows["count"] * rows["price"]).abs().max() < 0.0051
+    assert rows["count"].n_unique() > 4

@@ -78,7 +78,8 @@ class Fitted:
         """By how much two correct answers may differ."""
         if self.is_plain:
             return 1e-6
-        return (SIMULATED if self.model.refinement is None else REFINED) + self.redrawn_share
+        refinement = self.model._fitted.refinement
+        return self.redrawn_share + (SIMULATED if refinement is None else REFINED + 5 * refinement.z_error)
 
 
 # Conditions.
@@ -408,7 +409,7 @@ def levels_sum_to_one(fitted: Fitted) -> None:
     for name in [name for name in names if name not in given][:2]:
         levels = fitted.frame.select(pl.col(name).unique())
         total = float(fitted.model.log_density(levels, given=given or None).exp().sum())
-        slack = 1e-6 if fitted.is_plain else 0.05 + fitted.redrawn_share
+        slack = 1e-6 if fitted.is_plain else 0.05 + fitted.tolerance
         assert abs(total - 1) <= slack, f"levels of {name!r} given {given}: {total:.6f}"
 
 
