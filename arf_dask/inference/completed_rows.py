@@ -273,21 +273,30 @@ def impute_rows(
     names = [name for name in known_frame.columns if name not in fitted.schema.keys]
     unresolved = relations.resolve(implied_frame, fitted.schema.dtypes, null_is_value=False).unresolved
     broken_before = relations.broken(implied_frame, ranges=False)  # by their known cells: these are left unchanged
-    filled_frames = []
-    for draw_index, imputed_rows in enumerate(impute(sampler, modelled_frame, draws, seed, fill_all=fill_all)):
+    drawn_frames, wrong_rows = [], []
+    for imputed_rows in impute(sampler, modelled_frame, draws, seed, fill_all=fill_all):
         user_rows = _with_known(relations.inverse(_with_keys(imputed_rows, fitted)), implied_frame)
         user_rows = _with_known(user_rows, known_frame)
         is_wrong = relations.contradicted(user_rows) | unresolved
         is_wrong |= relations.cannot_occur(user_rows, known_frame, observed=fitted.observed)
-        wrong_rows = np.flatnonzero(is_wrong & ~broken_before)
-        if len(wrong_rows):
-            draw_seed = int(generator(seed, Stage.RULES, draw_index).integers(2**62))
-            redrawn_rows = complete(
-                sampler, known_frame[wrong_rows], 1, Seeds(draw_seed, seed, 0), "relax", values_only=True
-            )
-            user_rows = _replaced(user_rows, wrong_rows, redrawn_rows.select(user_rows.columns))
-        filled_frames.append(_fill_nulls(frame, user_rows, names))
-    return filled_frames
+        drawn_frames.append(user_rows)
+        wrong_rows.append(np.flatnonzero(is_wrong & ~broken_before))
+    redrawn = _redrawn(sampler, known_frame, wrong_rows, seed)
+    return [
+        _fill_nulls(frame, _replaced(rows, places, new_rows.select(rows.columns)) if len(places) else rows, names)
+        for rows, places, new_rows in zip(drawn_frames, wrong_rows, redrawn, strict=True)
+    ]
+
+
+def _redrawn(sampler: Sampler, known: pl.DataFrame, rows: list[Counts], seed: int) -> list[pl.DataFrame]:
+    """Draw some rows of a frame once for each of several lists of them, with values in their unknown cells."""
+    every_row = np.concatenate(rows)
+    if not len(every_row):
+        return [known[:0]] * len(rows)
+    seeds = Seeds(int(generator(seed, Stage.RULES).integers(2**62)), seed, 0)
+    redrawn = complete(sampler, known[every_row], 1, seeds, "relax", values_only=True)
+    ends = np.cumsum([len(one) for one in rows])
+    return [redrawn[end - len(one) : end] for one, end in zip(rows, ends.tolist(), strict=True)]
 
 
 def known_cells(frame: pl.DataFrame, fitted: Fitted) -> Modelled:

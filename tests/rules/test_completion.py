@@ -1,6 +1,6 @@
 """Known values that rules tie to unknown ones: rows that are completed keep all rules, grids and ranges."""
 
-from datetime import date, timedelta
+from datetime import date, datetime, timedelta
 from typing import Any
 
 import numpy as np
@@ -96,6 +96,16 @@ def test_a_known_date_sets_the_day_of_its_timestamp() -> None:
     rows = model.sample(4, given=known, seed=1)
     assert (rows["at"].dt.date() == rows["day"]).all()
     assert rows["at"].dt.hour().n_unique() > 12
+
+
+def test_a_known_start_of_an_hour_sets_the_hour_of_its_timestamp() -> None:
+    seconds = RNG.integers(0, 400 * 86_400, N)
+    at = pl.Series([datetime(2022, 1, 1) + timedelta(seconds=int(s)) for s in seconds])
+    frame = pl.DataFrame({"at": at, "hour": at.dt.truncate("1h")})
+    model = arf_dask.fit(frame, rules=["hour == hour_start(at)"], **OPTIONS)
+    rows = model.sample(4, given=frame.select("hour").head(50), seed=1)
+    assert (rows["at"].dt.truncate("1h") == rows["hour"]).all()
+    assert rows["at"].dt.minute().n_unique() > 30
 
 
 def test_cells_that_no_rule_leaves_a_value_stay_null() -> None:
