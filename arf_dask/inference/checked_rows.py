@@ -167,16 +167,11 @@ def _relaxed(sampler: Sampler, given: Given) -> Source:
     if not fitted.relations:
         return make_source(sampler, given.region.boxes, relax=True)
     observed = fitted.observed
-    # Leave out the columns that are impossible on their own.
-    box = {
-        name: wanted
-        for name, wanted in given.boxes[0].items()
-        if fitted.relations.translate({name: wanted}, observed=observed).boxes
-    }
-    columns = [fitted.relations.translate({name: wanted}, observed=observed) for name, wanted in box.items()]
     region = Region(({},))
-    for column in columns:
-        region = region & column.hull()
+    for name, wanted in given.boxes[0].items():
+        own_region = fitted.relations.translate({name: wanted}, observed=observed)
+        if own_region.boxes:  # columns that are impossible on their own are left out
+            region = region & own_region.hull()
     source = make_source(sampler, region.boxes or ({},), relax=True)
     return Held(Checked(source, sampler, None), given.boxes[0])
 

@@ -150,3 +150,13 @@ def test_the_finest_unknown_factor_is_solved_for() -> None:
     rows = model.sample(100, given=frame.select("total").head(5), seed=1)
     assert (rows["total"] - rows["count"] * rows["price"]).abs().max() < 0.0051
     assert rows["count"].n_unique() > 4
+
+
+def test_a_formula_leaves_the_range_by_no_rounding() -> None:
+    target = Target("x", pl.Float64(), None, 0.0, 99.99)
+    assert target.formula_units(pl.Series([99.99000000000001, -1e-15, 120.0, None])).to_list() == [
+        99.99,
+        0.0,
+        120.0,
+        None,
+    ]

@@ -36,6 +36,8 @@ from tests.soak.fuzz_laws import LAWS, Fitted, reads_well, refused  # noqa: E402
 
 FIT_SECONDS, LAW_SECONDS = 60.0, 40.0  # of the processor
 
+STATUS_TABLES = 50  # tables after which a line tells how many there were
+
 
 class Failure(NamedTuple):
     """A law that a table breaks."""
@@ -137,6 +139,8 @@ def main() -> None:
         outcome = run_case(case)
         number += 1
         count["refused"] += bool(outcome.refused)
+        if number % STATUS_TABLES == 0:
+            print(f"{number} tables", flush=True)
         if outcome.refused and asked.verbose:
             print(f"seed {case.seed} refused: {outcome.refused}", flush=True)
         if outcome.failures and asked.verbose:
