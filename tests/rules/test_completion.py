@@ -160,3 +160,14 @@ def test_a_formula_leaves_the_range_by_no_rounding() -> None:
         120.0,
         None,
     ]
+
+
+def test_a_bound_on_the_upper_column_leaves_an_unknown_lower_one() -> None:
+    low = RNG.normal(10, 3, N)
+    frame = pl.DataFrame({"low": np.where(RNG.random(N) < 0.2, np.nan, low), "high": low + RNG.gamma(2, 1, N)})
+    model = arf_dask.fit(frame, rules=["low <= high"], **OPTIONS)
+    given = {"low": float("nan"), "high": (None, 10.0)}
+    rows = model.sample(50, given=given, seed=1)
+    assert rows["low"].is_nan().all()
+    assert rows["high"].max() <= 10.0
+    assert model.log_density(rows, given=given).is_finite().all()

@@ -191,15 +191,18 @@ class Gap(Distance):
         is_comparable = isinstance(self.base, Name) and self._shares_units(relations.dtypes[self.base.column])
         base = known.get(self.base.column) if is_comparable and isinstance(self.base, Name) else None
         least = -np.inf if self.least is None else self.least
-        if base is None or base.null or base.nan or not base.spans:
+        if base is None or not base:
             gaps = ValueSet(units.dtype, wanted.null, spans=(Span(least, np.inf),) if wanted.spans else ())
             return Region(({name: gaps},), exact=not wanted.spans)
-        lowest, highest = base.spans[0].low, base.spans[-1].high
+        # Where the base is null or NaN, the gap is that above the lowest value (or below the highest).
+        lost = [self.target.low if self.sign > 0 else self.target.high] if base.null or base.nan else []
+        base_ends = [*lost, *(end for span in (base.spans[:1] + base.spans[-1:]) for end in span)]
+        lowest, highest = min(base_ends), max(base_ends)
         ends = [(span.low - highest, span.high - lowest) for span in units.spans]
         ends = ends if self.sign > 0 else [(-high, -low) for low, high in ends]
         spans = merged(Span(max(low, least), high) for low, high in ends if high >= least)
         gaps = ValueSet(units.dtype, wanted.null, spans=spans)
-        return Region(({name: gaps},) if gaps else (), exact=base.is_single and not self.target.is_float)
+        return Region(({name: gaps},) if gaps else (), exact=base.is_single and not lost and not self.target.is_float)
 
     def implies(self, wanted: ValueSet, relations: Relations) -> Box:
         """Bound the base of an order by the column."""
@@ -214,7 +217,7 @@ class Gap(Distance):
             if self.sign > 0
             else Span(units.spans[0].low + self.least - slack, np.inf)
         )
-        return {self.base.column: ValueSet(dtype, spans=(bound,))}
+        return {self.base.column: ValueSet(dtype, null=True, nan=dtype in FLOATS, spans=(bound,))}
 
     def _shares_units(self, dtype: pl.DataType) -> bool:
         """Return whether the units of the column and of a column of this dtype are the same."""
