@@ -4,6 +4,7 @@ PYTHON ?= python3
 VENV ?= .venv
 PYTEST_ARGS ?=
 JOBS ?= 2
+FRAMES ?= 1000
 BENCH ?= fidelity speed scaling output
 PAPER ?= patterns toeplitz twenty pipeline runtime digits theory ablation how_it_works
 PAPER_ARGS ?=
@@ -13,7 +14,7 @@ PARALLEL := --numprocesses $(JOBS) --dist loadfile --no-loadscope-reorder
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
 .PHONY: help demo test coverage test-slow test-long test-orchestrators test-airflow test-spark test-clusters image lint \
-	types docs bench paper clean
+	types docs bench paper fuzz clean
 .DEFAULT_GOAL := help
 
 help:  ## Show this list
@@ -76,6 +77,9 @@ bench: $(VENV)/.installed-bench  ## Run the benchmarks (one of them: BENCH=speed
 
 paper: $(VENV)/.installed-paper  ## Run the paper's experiments and renew docs/paper.md (one: PAPER=digits PAPER_ARGS=--full)
 	@set -e; for name in $(PAPER); do echo "== $$name"; $(BIN)/python benchmarks/paper/$$name.py $(PAPER_ARGS); done
+
+fuzz: $(VENV)/.installed-dev  ## Fit random tables with random rules and check all laws (another number: FRAMES=100)
+	@$(BIN)/python tests/soak/fuzz.py --frames $(FRAMES)
 
 image:  ## Build the container image with buildah (another base, as made by docker/base.sh: BASE=localhost/arf-python)
 	@command -v buildah >/dev/null || { echo "buildah is not installed; docker build -f docker/Dockerfile . does the same"; exit 1; }

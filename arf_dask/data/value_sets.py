@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import datetime as dt
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, TypeVar
 
 import numpy as np
 import polars as pl
@@ -23,6 +23,7 @@ from arf_dask.errors import OptionError
 from arf_dask.typing import Flags
 
 NANOSECONDS = {"ms": 1_000_000, "us": 1_000, "ns": 1}
+Converted = TypeVar("Converted")
 MOST_BITS = 127  # of the physical values of the widest dtypes
 
 
@@ -278,6 +279,23 @@ def column_values(physical: Sequence[Any], dtype: pl.DataType) -> pl.Series:
     if dtype.is_temporal():
         return pl.Series(physical, dtype=pl.Int32 if dtype == pl.Date else pl.Int64).cast(dtype)
     return pl.Series(physical, dtype=dtype)
+
+
+def convert_ends(
+    ends: Sequence[Any],
+    dtype: pl.DataType,
+    convert: Callable[[pl.Series], Iterable[Converted]],
+    at_infinity: Callable[[float], Converted],
+) -> list[Converted]:
+    """Convert the ends of spans: finite ones, all at once, as values of a column, and infinite ones on their own.
+
+    >>> convert_ends([-math.inf, 3], pl.Int64(), lambda values: values * 2, lambda end: end)
+    [-inf, 6]
+    """
+    is_infinite = [abs(end) == math.inf for end in ends]
+    finite_ends = [end for end, lost in zip(ends, is_infinite, strict=True) if not lost]
+    converted = iter(convert(column_values(finite_ends, dtype)))
+    return [at_infinity(end) if lost else next(converted) for end, lost in zip(ends, is_infinite, strict=True)]
 
 
 def read_number(value: Any, dtype: pl.DataType, where: str) -> Fraction | float:

@@ -21,14 +21,14 @@ from arf_dask.inference.pinning import pin_rows
 from arf_dask.inference.sources import Block, NullSource, Source, make_source, single_values
 from arf_dask.rules.relations import Relations
 from arf_dask.runtime.seeds import Stage, generator
-from arf_dask.typing import Flags, OnImpossible
+from arf_dask.typing import Counts, Flags, Floats, OnImpossible
 
 ATTEMPTS = 60  # attempts before it is judged whether all rows would be found in MOST_ATTEMPTS
 MOST_ATTEMPTS = 1_000
 LEAST_DRAWN = 256
 MOST_FRUITLESS = 8 * BLOCK_ROWS  # rows that are drawn before giving up if none of them fits
-EFFECTIVE_SHARE = 2  # rows of the effective sample size per row that is kept, where inputs are solved for
-MOST_CANDIDATES = 256  # rows of which at least one is kept, however different their weights are
+LOST_SHARE = 0.02  # of the sum of all weights, where inputs are solved for
+MOST_CANDIDATES = 1_024  # rows of which at least one is kept, however different their weights are
 RARE = 0.02  # acceptance rate below which inputs are solved for
 
 
@@ -98,14 +98,11 @@ class Checked(NamedTuple):
         solved_rows, row_weights = pin_rows(self.sampler.fitted, self.given.boxes, modelled, rng)
         rebuilt_rows = self._rebuilt(solved_rows)
         row_weights = np.where(self.wrong(rebuilt_rows), 0.0, row_weights)
-        n_fitting = int((row_weights > 0).sum())
-        if not n_fitting:
+        if not row_weights.any():
             return rebuilt_rows[:0]
-        # Rows are chosen without replacement, and few enough of them that their weights still decide.
-        n_effective = int(row_weights.sum() ** 2 / (row_weights**2).sum())
-        n_enough = max(1, n_effective // EFFECTIVE_SHARE, len(row_weights) // MOST_CANDIDATES)
-        n_chosen = min(missing, n_fitting, n_enough)
-        chosen_rows = rng.choice(len(row_weights), n_chosen, replace=False, p=row_weights / row_weights.sum())
+        chosen_rows = weighted_rows(row_weights, rng)
+        if len(chosen_rows) > missing:
+            chosen_rows = rng.choice(chosen_rows, missing, replace=False)
         return rebuilt_rows[np.sort(chosen_rows)]
 
     def _filled(self, rows: pl.DataFrame, wrong: np.ndarray, fresh: pl.DataFrame) -> pl.DataFrame:
@@ -170,18 +167,29 @@ def _relaxed(sampler: Sampler, given: Given) -> Source:
     if not fitted.relations:
         return make_source(sampler, given.region.boxes, relax=True)
     observed = fitted.observed
-    # Leave out the columns that are impossible on their own.
-    box = {
-        name: wanted
-        for name, wanted in given.boxes[0].items()
-        if fitted.relations.translate({name: wanted}, observed=observed).boxes
-    }
-    columns = [fitted.relations.translate({name: wanted}, observed=observed) for name, wanted in box.items()]
     region = Region(({},))
-    for column in columns:
-        region = region & column.hull()
+    for name, wanted in given.boxes[0].items():
+        own_region = fitted.relations.translate({name: wanted}, observed=observed)
+        if own_region.boxes:  # columns that are impossible on their own are left out
+            region = region & own_region.hull()
     source = make_source(sampler, region.boxes or ({},), relax=True)
     return Held(Checked(source, sampler, None), given.boxes[0])
+
+
+def weighted_rows(weights: Floats, rng: np.random.Generator) -> Counts:
+    """Choose rows with probabilities proportional to their weights, of which some are positive, none of them twice.
+
+    The largest weights, by at most `LOST_SHARE` of the sum, are reduced, because one of them may stand for very many
+    rows.
+    """
+    ascending = np.sort(weights)
+    sums = np.cumsum(ascending) + ascending * np.arange(len(weights) - 1, -1, -1)  # if larger weights are cut to each
+    limit = ascending[np.searchsorted(sums, (1 - LOST_SHARE) * sums[-1])]
+    chosen = np.flatnonzero(rng.random(len(weights)) * limit < weights)
+    n_least = min(max(1, len(weights) // MOST_CANDIDATES), int((weights > 0).sum()))
+    if len(chosen) >= n_least:
+        return chosen
+    return rng.choice(len(weights), n_least, replace=False, p=weights / weights.sum())
 
 
 def _attempt_seed(seed: int, attempt: int) -> int:

@@ -13,7 +13,7 @@ from arf_dask.inference.density import ZeroProbabilityError
 from arf_dask.inference.forge import BLOCK_ROWS, Sampler, new_identifiers
 from arf_dask.inference.given import impossible_row, user_frame
 from arf_dask.inference.impute import impute
-from arf_dask.inference.pinning import log_weights
+from arf_dask.inference.pinning import log_changed_weights
 from arf_dask.inference.refined_rows import choose
 from arf_dask.inference.sources import Block, block_seed, complete_rows, prepare_rows
 from arf_dask.rules.relations import Modelled
@@ -22,7 +22,8 @@ from arf_dask.typing import Counts, Flags, Floats, OnImpossible
 
 ATTEMPTS = 30
 LEAST_CANDIDATES, MOST_CANDIDATES = 32, 256  # per row, in the first attempt and later
-HOPE = 8  # attempts after which candidates are accepted whose known cells have density zero
+# Attempts after which candidates are accepted whose known cells have density zero, or whose unknown ones are null.
+HOPE = 8
 LEAST_LOG = -1e6
 FIRST_CANDIDATES, LAST_CANDIDATES = 8, 32  # of refined models, per row: at most in the first attempt, and in the last
 IMPUTED_CANDIDATES = 64  # of refined models, per row and draw of an imputation, at most
@@ -85,7 +86,7 @@ def complete(
         first: the number of the first condition, for error messages.
         values_only: whether unknown cells get values, no nulls, where they can have one.
     """
-    relations = sampler.relations
+    relations, observed = sampler.relations, sampler.fitted.observed
     implied_frame = relations.deduce(frame)
     modelled = known_cells(implied_frame, sampler.fitted)
     try:
@@ -97,7 +98,8 @@ def complete(
     known_frame = frame[np.repeat(np.arange(frame.height), n)]
     completed_rows = _with_known(completed_rows, known_frame)
     unresolved = relations.resolve(implied_frame, sampler.fitted.schema.dtypes, null_is_value=False).unresolved
-    wrong_rows = np.flatnonzero(relations.contradicted(completed_rows) | np.repeat(unresolved, n))
+    is_wrong = relations.contradicted(completed_rows) | np.repeat(unresolved, n)
+    wrong_rows = np.flatnonzero(is_wrong | relations.cannot_occur(completed_rows, known_frame, observed=observed))
     candidates = Candidacy(sampler, implied_frame, known_frame, completed_rows, n, seeds, values_only)
     for attempt in range(ATTEMPTS):
         if not len(wrong_rows):
@@ -105,10 +107,13 @@ def complete(
         places, rows = candidates.choose(wrong_rows, attempt)
         completed_rows = _replaced(completed_rows, places, rows)
         wrong_rows = np.setdiff1d(wrong_rows, places)
+        if attempt == HOPE and on_impossible != "raise":  # known cells imply values that cannot occur
+            wrong_rows = wrong_rows[is_wrong[wrong_rows]]
     # What is left contradicts the model in its known cells.
-    wrong_rows = wrong_rows[relations.contradicted(completed_rows[wrong_rows])]
-    if len(wrong_rows) and on_impossible == "raise":
-        raise impossible_row(frame, int(wrong_rows[0] // n), sampler.fitted, first)
+    rows, known_frame = completed_rows[wrong_rows], known_frame[wrong_rows]
+    is_left = relations.contradicted(rows) | relations.cannot_occur(rows, known_frame, observed=observed)
+    if is_left.any() and on_impossible == "raise":
+        raise impossible_row(frame, int(wrong_rows[is_left][0] // n), sampler.fitted, first)
     return completed_rows
 
 
@@ -183,7 +188,8 @@ class Candidacy(NamedTuple):
         fitted, relations = self.sampler.fitted, self.sampler.relations
         conditions = known_cells(self.implied[wrong_rows // self.n], fitted)
         seeds = self.seeds._replace(draws=int(rng.integers(2**62)))
-        drawn_rows = _drawn(self.sampler, conditions, n_each, seeds, "relax", values_only=self.values_only)
+        values_only = self.values_only and attempt < HOPE  # cells that no rule leaves a value stay null
+        drawn_rows = _drawn(self.sampler, conditions, n_each, seeds, "relax", values_only=values_only)
         places = np.repeat(wrong_rows, n_each)
         known_rows = self.known[places]
         rows = relations.repair(
@@ -193,7 +199,8 @@ class Candidacy(NamedTuple):
         log_weights = _log_weights(fitted, drawn_rows, rows)
         if attempt >= HOPE:  # known cells that the model calls impossible
             log_weights = np.maximum(log_weights, LEAST_LOG)
-        log_weights[relations.contradicted(rows)] = -np.inf
+        is_wrong = relations.contradicted(rows) | relations.cannot_occur(rows, known_rows, observed=fitted.observed)
+        log_weights[is_wrong] = -np.inf
         # The largest of perturbed logarithms is a draw with these weights.
         perturbed = (log_weights + rng.gumbel(size=len(places))).reshape(-1, n_each)
         best = perturbed.argmax(axis=1) + np.arange(len(wrong_rows)) * n_each
@@ -207,13 +214,7 @@ def _log_weights(fitted: Fitted, drawn: pl.DataFrame, rows: pl.DataFrame) -> Flo
     names = [name for name in after.columns if name not in fitted.schema.keys]
     changes = [before.get_column(name).alias("").ne_missing(after.get_column(name).alias("")) for name in names]
     is_changed = np.array([change.to_numpy() for change in changes]).reshape(len(names), rows.height).T
-    log_densities = np.zeros(rows.height)
-    patterns, pattern_of = np.unique(is_changed, axis=0, return_inverse=True)
-    for number, pattern in enumerate(patterns):
-        places = np.flatnonzero(pattern_of.ravel() == number)
-        columns = [name for name, changed in zip(names, pattern, strict=True) if changed]
-        log_densities[places] = log_weights(fitted, after[places], columns)
-    return log_densities
+    return log_changed_weights(fitted, after, names, is_changed)
 
 
 def impute_refined(
@@ -272,19 +273,30 @@ def impute_rows(
     names = [name for name in known_frame.columns if name not in fitted.schema.keys]
     unresolved = relations.resolve(implied_frame, fitted.schema.dtypes, null_is_value=False).unresolved
     broken_before = relations.broken(implied_frame, ranges=False)  # by their known cells: these are left unchanged
-    filled_frames = []
-    for draw_index, imputed_rows in enumerate(impute(sampler, modelled_frame, draws, seed, fill_all=fill_all)):
+    drawn_frames, wrong_rows = [], []
+    for imputed_rows in impute(sampler, modelled_frame, draws, seed, fill_all=fill_all):
         user_rows = _with_known(relations.inverse(_with_keys(imputed_rows, fitted)), implied_frame)
         user_rows = _with_known(user_rows, known_frame)
-        wrong_rows = np.flatnonzero((relations.contradicted(user_rows) | unresolved) & ~broken_before)
-        if len(wrong_rows):
-            draw_seed = int(generator(seed, Stage.RULES, draw_index).integers(2**62))
-            redrawn_rows = complete(
-                sampler, known_frame[wrong_rows], 1, Seeds(draw_seed, seed, 0), "relax", values_only=True
-            )
-            user_rows = _replaced(user_rows, wrong_rows, redrawn_rows.select(user_rows.columns))
-        filled_frames.append(_fill_nulls(frame, user_rows, names))
-    return filled_frames
+        is_wrong = relations.contradicted(user_rows) | unresolved
+        is_wrong |= relations.cannot_occur(user_rows, known_frame, observed=fitted.observed)
+        drawn_frames.append(user_rows)
+        wrong_rows.append(np.flatnonzero(is_wrong & ~broken_before))
+    redrawn = _redrawn(sampler, known_frame, wrong_rows, seed)
+    return [
+        _fill_nulls(frame, _replaced(rows, places, new_rows.select(rows.columns)) if len(places) else rows, names)
+        for rows, places, new_rows in zip(drawn_frames, wrong_rows, redrawn, strict=True)
+    ]
+
+
+def _redrawn(sampler: Sampler, known: pl.DataFrame, rows: list[Counts], seed: int) -> list[pl.DataFrame]:
+    """Draw some rows of a frame once for each of several lists of them, with values in their unknown cells."""
+    every_row = np.concatenate(rows)
+    if not len(every_row):
+        return [known[:0]] * len(rows)
+    seeds = Seeds(int(generator(seed, Stage.RULES).integers(2**62)), seed, 0)
+    redrawn = complete(sampler, known[every_row], 1, seeds, "relax", values_only=True)
+    ends = np.cumsum([len(one) for one in rows])
+    return [redrawn[end - len(one) : end] for one, end in zip(rows, ends.tolist(), strict=True)]
 
 
 def known_cells(frame: pl.DataFrame, fitted: Fitted) -> Modelled:

@@ -19,7 +19,7 @@ from arf_dask.rules.solving import adjust, solve
 from arf_dask.rules.targets import Target
 from arf_dask.rules.transforms import Transform
 from arf_dask.schema.columns import Schema
-from arf_dask.typing import Floats
+from arf_dask.typing import Flags, Floats
 
 
 class Pin(NamedTuple):
@@ -28,23 +28,47 @@ class Pin(NamedTuple):
     wanted: str  # the rule-determined column
     column: str  # the modelled column that is solved for
     solution: Node | None  # formula of the solved column; None if the gap itself is set
+    is_exact: bool = True  # whether the wanted value determines the column; otherwise it changes a part of it
+
+
+class Wanted(NamedTuple):
+    """A wanted value per row, drawn from a span."""
+
+    units: pl.Series
+    low: pl.Series  # ends of the span
+    high: pl.Series
+    log_share: Floats  # log probability of the span
+
+
+class Pinned(NamedTuple):
+    """Modelled rows after solving for a column."""
+
+    rows: pl.DataFrame
+    is_pinned: Flags  # rows in which the column was solved for
+    log_volume: Floats  # log number of the values that could have been solved for
 
 
 def pin_rows(
     fitted: Fitted, boxes: Sequence[Box], modelled: pl.DataFrame, rng: np.random.Generator
 ) -> tuple[pl.DataFrame, Floats]:
-    """Solve conditions on rule-determined columns for an input; return the modelled rows and their weights."""
+    """Solve conditions on rule-determined columns for an input; return the modelled rows and their weights.
+
+    The weight of a row is the density of the solved columns given all others, over that with which they were proposed:
+    one over the number of values that they could have got.
+    """
     relations = fitted.relations
     chosen_box = rng.integers(len(boxes), size=modelled.height)
-    frames, weights = [], []
+    frames, logs = [], []
     for box_index, box in enumerate(boxes):
-        pinned_rows = modelled.filter(pl.Series(chosen_box == box_index))
+        rows = modelled.filter(pl.Series(chosen_box == box_index))
         pins = find_pins(relations, box)
-        for pin in pins:
-            pinned_rows = _pinned(relations, pin, box[pin.wanted], pinned_rows, rng)
-        frames.append(pinned_rows)
-        weights.append(_weights(fitted, pinned_rows, [pin.column for pin in pins]))
-    return pl.concat(frames), np.concatenate(weights)
+        is_pinned, log_volumes = np.zeros((rows.height, len(pins)), dtype=bool), np.zeros(rows.height)
+        for number, pin in enumerate(pins):
+            rows, is_pinned[:, number], log_volume = _pinned(relations, pin, box[pin.wanted], rows, rng)
+            log_volumes += log_volume
+        frames.append(rows)
+        logs.append(log_changed_weights(fitted, rows, [pin.column for pin in pins], is_pinned) + log_volumes)
+    return pl.concat(frames), _relative(np.concatenate(logs))
 
 
 def find_pins(relations: Relations, box: Box) -> list[Pin]:
@@ -72,11 +96,12 @@ def _pin_of(transform: Transform, relations: Relations, used: set[str]) -> Pin |
     equation = Comparison(Name(name), "==", formula)
     free_columns = [column for column in columns_of(formula) if column not in used and _is_free(column, relations)]
     # Prefer the column with the finest grid: it is most likely to contain a solution.
-    free_columns.sort(key=lambda column: -_fineness(column, relations))
+    free_columns.sort(key=relations.fineness, reverse=True)
     for column in free_columns:
-        solution = solve(equation, column, is_text=transform.target.is_text) or adjust(equation, column)
-        if solution is not None:
-            return Pin(name, column, solution)
+        solution = solve(equation, column, is_text=transform.target.is_text)
+        changed_part = adjust(equation, column) if solution is None else None
+        if solution is not None or changed_part is not None:
+            return Pin(name, column, solution or changed_part, is_exact=solution is not None)
     return None
 
 
@@ -85,61 +110,80 @@ def _is_free(column: str, relations: Relations) -> bool:
     return transform is None or transform.sets_itself
 
 
-def _fineness(column: str, relations: Relations) -> float:
-    dtype, decimals = relations.dtypes[column], relations.decimals.get(column)
-    if dtype.is_float():
-        return 20.0 if decimals is None else 1.0 + decimals
-    return float(decimals or 0)
-
-
 def _pinned(
     relations: Relations, pin: Pin, wanted: ValueSet, modelled: pl.DataFrame, rng: np.random.Generator
-) -> pl.DataFrame:
-    rebuilt_rows = relations.inverse(modelled)
-    target = relations.targets[pin.wanted].target
-    wanted_units = _wanted(wanted, target, rebuilt_rows.height, rng)
-    if wanted_units is None:
-        return modelled
+) -> Pinned:
     transform = relations.targets[pin.wanted]
-    if pin.solution is None:
-        return modelled.with_columns(
-            _like(transform.set_to(wanted_units, rebuilt_rows), modelled.get_column(pin.column))
-        )
-    known_rows = rebuilt_rows.with_columns(target.values(wanted_units).alias(pin.wanted))
-    dtype = relations.dtypes[pin.column]
-    column_target = Target(pin.column, dtype, relations.decimals.get(pin.column))
-    solved_units = column_target.formula_units(evaluate(pin.solution, known_rows))
-    inner_transform = relations.targets.get(pin.column)
-    if inner_transform is not None:
-        return modelled.with_columns(
-            _like(inner_transform.set_to(solved_units, rebuilt_rows), modelled.get_column(pin.column))
-        )
-    solved_rows = modelled.with_columns(_like(column_target.values(solved_units), modelled.get_column(pin.column)))
-    return transform.follow_formula(rebuilt_rows, solved_rows)
+    drawn = _wanted(wanted, transform.target, modelled.height, rng)
+    if drawn is None:
+        return Pinned(modelled, np.zeros(modelled.height, dtype=bool), np.zeros(modelled.height))
+    rebuilt_rows = relations.inverse(modelled)
+    old_values = modelled.get_column(pin.column)
+    setter = transform if pin.solution is None else relations.targets.get(pin.column)
+    column_target = relations.target_of(pin.column)
+
+    def solved(units: pl.Series) -> pl.Series:
+        """Return the units of the solved column with which the other column has these units."""
+        if pin.solution is None:
+            return units
+        formula_units = transform.expression_units(units, modelled)
+        known_rows = rebuilt_rows.with_columns(transform.target.values(formula_units).alias(pin.wanted))
+        return column_target.formula_units(evaluate(pin.solution, known_rows))
+
+    units = solved(drawn.units)
+    new_values = column_target.values(units) if setter is None else setter.set_to(units, rebuilt_rows)
+    new_values = new_values.cast(old_values.dtype, strict=False).alias(old_values.name)
+    is_pinned = transform.follows_expression(modelled) & new_values.is_not_null()
+    rows = modelled.with_columns(new_values.zip_with(is_pinned, old_values))
+    ends = (solved(drawn.low), solved(drawn.high)) if pin.is_exact else (drawn.low, drawn.high)
+    n_values = _n_values(*ends, column_target if pin.is_exact else transform.target)
+    return Pinned(rows, is_pinned.to_numpy(), np.where(is_pinned, np.log(n_values) - drawn.log_share, 0.0))
 
 
-def _like(series: pl.Series, old: pl.Series) -> pl.Series:
-    """Cast to the dtype of `old`, and keep the old values where there is no solution."""
-    cast_values = series.cast(old.dtype, strict=False).alias(old.name)
-    return cast_values.zip_with(cast_values.is_not_null(), old)
+def _n_values(low: pl.Series, high: pl.Series, target: Target) -> Floats:
+    """Return the number of values between two ends; their distance for floats with any number of decimals."""
+    distance = (high.cast(pl.Float64) - low.cast(pl.Float64)).abs().fill_null(0.0).to_numpy()
+    unit = float(target.unit)
+    return np.asarray(distance / unit + 1.0 if unit else np.where(distance > 0, distance, 1.0))
 
 
-def _wanted(wanted: ValueSet, target: Target, n: int, rng: np.random.Generator) -> pl.Series | None:
-    """Draw a wanted value per row, in units of the target: first one of the spans, then a value in it."""
+def _wanted(wanted: ValueSet, target: Target, n: int, rng: np.random.Generator) -> Wanted | None:
+    """Draw a wanted value per row, in units of the target; all values are equally probable."""
     if target.is_text or target.low is None:
         return None
-    spans = (wanted & target.observed()).spans
-    if not spans:
+    spans = np.array((wanted & target.observed()).spans, dtype=np.float64).reshape(-1, 2)
+    if not len(spans):
         return None
-    low, high = np.array(spans, dtype=np.float64)[rng.integers(len(spans), size=n)].T
-    return target.rounded(pl.Series(low + rng.random(n) * (high - low)))
+    widths = spans[:, 1] - spans[:, 0] + float(target.unit)
+    shares = widths / widths.sum() if widths.any() else np.full(len(spans), 1 / len(spans))
+    index = rng.choice(len(spans), size=n, p=shares)
+    low, high = spans[index].T
+    values = target.rounded(pl.Series(low + rng.random(n) * (high - low)))
+    return Wanted(values, target.rounded(pl.Series(low)), target.rounded(pl.Series(high)), np.log(shares[index]))
 
 
-def _weights(fitted: Fitted, after: pl.DataFrame, columns: list[str]) -> Floats:
-    """Return weights proportional to the density of the solved columns given all other columns of their rows."""
-    logs = log_weights(fitted, after, columns)
+def _relative(logs: Floats) -> Floats:
+    """Return weights, of which the largest is 1, from their logarithms."""
     largest_log = logs.max(initial=-np.inf)
-    return np.exp(logs - largest_log) if np.isfinite(largest_log) else np.zeros(after.height)
+    return np.exp(logs - largest_log) if np.isfinite(largest_log) else np.zeros(len(logs))
+
+
+def log_changed_weights(fitted: Fitted, rows: pl.DataFrame, columns: Sequence[str], is_changed: Flags) -> Floats:
+    """Return the log density of the modelled columns that changed in each row, given all others.
+
+    Args:
+        fitted: the model.
+        rows: the modelled rows after the change.
+        columns: the columns that changed in some rows.
+        is_changed: per row and column, whether it changed.
+    """
+    log_densities = np.zeros(rows.height)
+    patterns, pattern_of = np.unique(is_changed, axis=0, return_inverse=True)
+    for number, pattern in enumerate(patterns):
+        places = np.flatnonzero(pattern_of.ravel() == number)
+        changed = [name for name, is_one in zip(columns, pattern, strict=True) if is_one]
+        log_densities[places] = log_weights(fitted, rows[places], changed)
+    return log_densities
 
 
 def log_weights(fitted: Fitted, after: pl.DataFrame, columns: Sequence[str]) -> Floats:

@@ -102,6 +102,13 @@ class Relations:
         """Return a column as the target of a formula that is solved for it."""
         return Target(column, self.dtypes[column], self.decimals.get(column))
 
+    def fineness(self, column: str) -> float:
+        """Return how fine the values of a column are: the finer, the more probably one of them solves an equation."""
+        decimals = self.decimals.get(column)
+        if self.dtypes[column].is_float():
+            return 20.0 if decimals is None else 1.0 + decimals
+        return float(decimals or 0)
+
     @cached_property
     def enforced(self) -> list[Comparison]:
         """Exact rules that must be checked in every synthetic row."""
@@ -190,7 +197,8 @@ class Relations:
             name: np.ones(frame.height, dtype=bool) if null_is_value else series.is_not_null().to_numpy()
             for name, series in columns.items()
         }
-        return Modelled(pl.DataFrame(columns), is_known, contradictory, unresolved)
+        modelled = pl.DataFrame(columns) if columns else pl.DataFrame(height=frame.height)
+        return Modelled(modelled, is_known, contradictory, unresolved)
 
     def deduce(self, frame: pl.DataFrame) -> pl.DataFrame:
         """Return rows with all columns of the user's table, with the values that known ones imply; null is unknown."""
@@ -307,10 +315,23 @@ class Relations:
         for transform in self.transforms if ranges else ():
             target = transform.target
             if columns is None or target.name in columns:
-                has_range = observed or not target.is_float
-                faults = transform.faults(frame) if has_range else target.forbidden_null(frame.get_column(target.name))
-                is_broken |= faults.to_numpy()
+                is_broken |= _faults(transform, frame, observed=observed).to_numpy()
         return is_broken
+
+    def cannot_occur(self, rows: pl.DataFrame, known: pl.DataFrame, *, observed: bool) -> Flags:
+        """Flag completed rows in which an unknown cell got a value that cannot occur: no drawn row has it.
+
+        Args:
+            rows: the completed rows.
+            known: the known values, which are not looked at; null means unknown.
+            observed: whether floats keep their observed range; all other columns always do.
+        """
+        is_wrong = np.zeros(rows.height, dtype=bool)
+        for transform in self.transforms:
+            name = transform.target.name
+            faults = _faults(transform, rows, observed=observed) | transform.off_grid(rows.get_column(name))
+            is_wrong |= (faults & known.get_column(name).is_null() if name in known.columns else faults).to_numpy()
+        return is_wrong
 
     def breaks(self, rule: Comparison, frame: pl.DataFrame) -> Flags:
         """Flag the user's rows that break a rule."""
@@ -340,6 +361,13 @@ class Relations:
 
 
 NO_RELATIONS = Relations()
+
+
+def _faults(transform: Transform, frame: pl.DataFrame, *, observed: bool) -> pl.Series:
+    """Flag rebuilt values outside the range that they keep, and unexpected nulls."""
+    has_range = observed or not transform.target.is_float
+    values = frame.get_column(transform.target.name)
+    return transform.faults(frame) if has_range else transform.target.forbidden_null(values)
 
 
 def columns_of_rule(rule: Comparison) -> tuple[str, ...]:

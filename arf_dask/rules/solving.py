@@ -43,6 +43,8 @@ def solve(equation: Comparison, column: str, *, is_text: bool = False) -> Node |
 # The parts of times that are set by adding durations, with the unit of these durations.
 SHIFTED_PARTS = {"day": "days", "weekday": "days", "hour": "hours", "minute": "minutes", "second": "seconds"}
 
+STARTS = ("date", "hour_start", "month_start", "quarter_start", "year_start")  # what times are moved to, with the rest
+
 
 def adjust(equation: Comparison, column: str) -> Node | None:
     """Return a column changed only in the digits or the part of a time that a formula takes of it, or None for others.
@@ -58,6 +60,8 @@ def adjust(equation: Comparison, column: str) -> Node | None:
         case Operation("%", Name(name), Constant() as divisor) if name == column:
             kept_digits = Operation("*", Operation("//", Name(column), divisor), divisor)
             return Operation("+", kept_digits, equation.left)
+        case Call(start, (Name(name),)) if name == column and start in STARTS:
+            return Operation("+", Name(column), Operation("-", equation.left, equation.right))
         case Call(part, (Name(name),)) if name == column and part in SHIFTED_PARTS:
             difference = Operation("-", equation.left, equation.right)
             return Operation("+", Name(column), Call(SHIFTED_PARTS[part], (difference,)))

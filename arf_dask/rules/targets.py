@@ -97,7 +97,14 @@ class Target:
             return self.rounded(scaled_value).cast(pl.Int64, strict=False)
         if self.dtype.is_temporal():
             return _fitting_zone(value, self.dtype).cast(self.dtype, strict=False).to_physical().cast(pl.Int64)
-        return self.rounded(value)
+        return self._without_noise(self.rounded(value))
+
+    def _without_noise(self, units: pl.Series) -> pl.Series:
+        """Move floats that lie beyond the observed range by rounding only to its end."""
+        if not self.is_float or self.low is None or self.high is None:
+            return units
+        held = units.clip(self.low, self.high)
+        return held.zip_with(self.in_range(units), units)
 
     def values(self, units: pl.Series) -> pl.Series:
         """Convert units to values of the column's dtype; null if the dtype cannot represent them."""

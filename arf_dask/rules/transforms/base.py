@@ -205,12 +205,17 @@ class Transform(ABC):
         return False
 
     def set_to(self, units: pl.Series, frame: pl.DataFrame) -> pl.Series:
-        """Return the modelled values that give the column these units, for transforms that set themselves."""
-        raise NotImplementedError
-
-    def follow_formula(self, rows: pl.DataFrame, modelled: pl.DataFrame) -> pl.DataFrame:
-        """Set modelled rows so that the column follows its formula; `rows` are the rebuilt rows."""
+        """Return the values of the modelled column that give the column these units."""
+        (modelled,) = self.forward(frame.with_columns(self.target.values(units))).values()
         return modelled
+
+    def expression_units(self, units: pl.Series, modelled: pl.DataFrame) -> pl.Series:
+        """Return the units that the expression must have, so that the column has the given ones in modelled rows."""
+        return units
+
+    def follows_expression(self, modelled: pl.DataFrame) -> pl.Series:
+        """Flag the modelled rows in which the expression determines the column, or how far it is from it."""
+        return pl.Series([True]).new_from_index(0, modelled.height)
 
     def details(self) -> dict[str, Any]:
         """Return the fields of the transform for the model file, without target and expression."""

@@ -154,8 +154,8 @@ class Chain(Transform):
         units_between = self.second.target.units(self._between(values).get_column(self.target.name))
         return self.second.set_to(units_between, self._between(frame))
 
-    def follow_formula(self, rows: pl.DataFrame, modelled: pl.DataFrame) -> pl.DataFrame:
-        return self.second.follow_formula(self._between(rows), modelled)
+    def follows_expression(self, modelled: pl.DataFrame) -> pl.Series:
+        return self.second.follows_expression(modelled)
 
     def _between(self, frame: pl.DataFrame) -> pl.DataFrame:
         """Return a frame with what the first transform makes of the column."""

@@ -230,10 +230,8 @@ class Stated(Transform):
         disagrees = ~pl.Series(self.target.agrees(rows.get_column(self.target.name), evaluate(self.formula, rows)))
         return solved_again(self.target, self.formula, rows, known, follows & disagrees, relations)
 
-    def follow_formula(self, rows: pl.DataFrame, modelled: pl.DataFrame) -> pl.DataFrame:
-        follows = pl.Series([True]).new_from_index(0, rows.height)
-        states = self.marked(self.target.units(rows.get_column(self.target.name)), follows)
-        return modelled.with_columns(states.cast(modelled.schema[self.target.name], strict=False))
+    def follows_expression(self, modelled: pl.DataFrame) -> pl.Series:
+        return self.follows(modelled.get_column(self.target.name))
 
     def details(self) -> dict[str, Any]:
         return {"sentinel": self.sentinel}
@@ -255,16 +253,18 @@ def solved_again(
     is_wrong: pl.Series,
     relations: Relations,
 ) -> pl.DataFrame:
-    """Solve for an unknown input of a formula in the flagged rows whose target is known."""
+    """Solve for an unknown input of a formula in the flagged rows whose target is known, if one gives its value."""
     equation = Comparison(Name(target.name), "==", formula)
     is_wrong = is_wrong & known.get_column(target.name).is_not_null()
-    for column in columns_of(formula):
+    for column in sorted(columns_of(formula), key=relations.fineness, reverse=True):
         solution = solve(equation, column, is_text=target.is_text) or adjust(equation, column)
         if solution is None or not is_wrong.any():
             continue
         is_unknown = known.get_column(column).is_null() if column in known.columns else is_wrong
         solved_values = _solved(solution, column, rows, relations)
-        is_changed = is_wrong & is_unknown & solved_values.is_not_null()
+        trial_rows = rows.with_columns(solved_values.alias(column))
+        agrees = pl.Series(target.agrees(rows.get_column(target.name), evaluate(formula, trial_rows)))
+        is_changed = is_wrong & is_unknown & solved_values.is_not_null() & agrees
         rows = rows.with_columns(solved_values.zip_with(is_changed, rows.get_column(column)).alias(column))
         is_wrong = is_wrong & ~is_changed
     return rows

@@ -25,6 +25,7 @@ from arf_dask.rules.transforms.base import (
     nulls_where,
     require_details,
 )
+from arf_dask.rules.transforms.formula import solved_again
 from arf_dask.rules.transforms.grid import Indexed, find_multiples
 from arf_dask.typing import Flags
 
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
 
 DAY = 1_440  # minutes
 MOST_GAP_DECIMALS = 9  # further digits of differences are noise
-SIGNIFICANT_DIGITS: dict[pl.DataType, int] = {pl.Float32(): 7, pl.Float16(): 4}
+HALF_DIGITS = 4  # significant digits of floats of 16 bits, of which Polars writes more
 LAST_CLOCK = 2_400  # midnight at the end of a day
 
 
@@ -172,7 +173,7 @@ class Gap(Distance):
         return {self.target.name: self.target.unit_dtype}
 
     def forward(self, frame: pl.DataFrame) -> dict[str, pl.Series]:
-        units, base = self.target.units(frame.get_column(self.target.name)), self.base_units(frame)
+        units, base = self.own_units(frame), self.base_units(frame)
         # Snap to levels before rounding: rounding could move a remainder half a unit off its level by a full unit.
         gap = self.rounded(self._snapped((units - base) * self.sign))
         if self.least is not None:
@@ -190,15 +191,18 @@ class Gap(Distance):
         is_comparable = isinstance(self.base, Name) and self._shares_units(relations.dtypes[self.base.column])
         base = known.get(self.base.column) if is_comparable and isinstance(self.base, Name) else None
         least = -np.inf if self.least is None else self.least
-        if base is None or base.null or base.nan or not base.spans:
+        if base is None or not base:
             gaps = ValueSet(units.dtype, wanted.null, spans=(Span(least, np.inf),) if wanted.spans else ())
             return Region(({name: gaps},), exact=not wanted.spans)
-        lowest, highest = base.spans[0].low, base.spans[-1].high
+        # Where the base is null or NaN, the gap is that above the lowest value (or below the highest).
+        lost = [self.target.low if self.sign > 0 else self.target.high] if base.null or base.nan else []
+        base_ends = [*lost, *(end for span in (base.spans[:1] + base.spans[-1:]) for end in span)]
+        lowest, highest = min(base_ends), max(base_ends)
         ends = [(span.low - highest, span.high - lowest) for span in units.spans]
         ends = ends if self.sign > 0 else [(-high, -low) for low, high in ends]
         spans = merged(Span(max(low, least), high) for low, high in ends if high >= least)
         gaps = ValueSet(units.dtype, wanted.null, spans=spans)
-        return Region(({name: gaps},) if gaps else (), exact=base.is_single and not self.target.is_float)
+        return Region(({name: gaps},) if gaps else (), exact=base.is_single and not lost and not self.target.is_float)
 
     def implies(self, wanted: ValueSet, relations: Relations) -> Box:
         """Bound the base of an order by the column."""
@@ -213,7 +217,7 @@ class Gap(Distance):
             if self.sign > 0
             else Span(units.spans[0].low + self.least - slack, np.inf)
         )
-        return {self.base.column: ValueSet(dtype, spans=(bound,))}
+        return {self.base.column: ValueSet(dtype, null=True, nan=dtype in FLOATS, spans=(bound,))}
 
     def _shares_units(self, dtype: pl.DataType) -> bool:
         """Return whether the units of the column and of a column of this dtype are the same."""
@@ -230,10 +234,17 @@ class Gap(Distance):
         units = self._as_written(value) if self.target.is_float else self.target.formula_units(value)
         return units.fill_null(self.target.low if self.sign > 0 else self.target.high)
 
+    def own_units(self, frame: pl.DataFrame) -> pl.Series:
+        """Return the column in its units."""
+        units = self.target.units(frame.get_column(self.target.name))
+        return self._as_written(units) if self.target.is_float else units
+
     def _as_written(self, values: pl.Series) -> pl.Series:
         """Return numbers as 64-bit floats; those of short floats with the digits that they are written with."""
-        digits = SIGNIFICANT_DIGITS.get(self.target.dtype)
-        return values.cast(pl.Float64) if digits is None else values.cast(pl.Float64).round_sig_figs(digits)
+        if self.target.dtype == pl.Float32:
+            return values.cast(pl.Float32).cast(pl.String).cast(pl.Float64)
+        values = values.cast(pl.Float64)
+        return values.round_sig_figs(HALF_DIGITS) if self.target.dtype == pl.Float16 else values
 
     def rounded(self, gap: pl.Series) -> pl.Series:
         """Round gaps to remove the floating-point noise of differences."""
@@ -274,7 +285,7 @@ class Gap(Distance):
 
     def _below(self, frame: pl.DataFrame) -> Flags:
         """Flag rows that violate the minimum gap to the base."""
-        units = self.target.units(frame.get_column(self.target.name))
+        units = self.own_units(frame)
         gap_units = (units - self.base_units(frame)) * self.sign
         base_known = evaluate(self.base, frame).is_not_null()
         tolerance = 1e-9 + self.target.precision * units.abs()
@@ -289,9 +300,17 @@ class Gap(Distance):
         *,
         move_bases: bool = False,
     ) -> pl.DataFrame:
-        """Move an unknown base next to the known column in rows that violate the minimum gap."""
+        """Move an unknown base: by the gap that was drawn from the known column, or next to it.
+
+        Of an order, every second row keeps its base, and the gap follows: one of both ways finds rows if gaps or bases
+        have few values. The density of what follows weighs both alike.
+        """
         name = self.target.name
-        if not move_bases or self.least is None or name not in known.columns:
+        if name not in known.columns:
+            return rows
+        keeps_base = pl.Series(np.arange(rows.height) % 2 == 0) & (self.least is not None)
+        rows = self._with_solved_base(rows, known, drawn, relations, ~keeps_base)
+        if not move_bases or self.least is None:
             return rows
         if not isinstance(self.base, Name) or self.base.column in relations.targets:
             return rows
@@ -301,6 +320,19 @@ class Gap(Distance):
         is_unknown = known.get_column(column).is_null() if column in known.columns else is_wrong
         moved_values = base_target.values(own_units - self.sign * self.least)
         return rows.with_columns(moved_values.zip_with(is_wrong & is_unknown, rows.get_column(column)).alias(column))
+
+    def _with_solved_base(
+        self, rows: pl.DataFrame, known: pl.DataFrame, drawn: pl.DataFrame, relations: Relations, chosen: pl.Series
+    ) -> pl.DataFrame:
+        """Solve for an unknown input of the base in chosen rows whose known value does not have the gap drawn."""
+        own_values, gaps = rows.get_column(self.target.name), self.forward(drawn)
+        is_wrong = chosen & self.forward(rows)[self.target.name].ne_missing(gaps[self.target.name])
+        wanted = self.target.values(self.expression_units(self.own_units(rows), pl.DataFrame(gaps)))
+        shifted = rows.with_columns(wanted.alias(self.target.name))
+        return solved_again(self.target, self.base, shifted, known, is_wrong, relations).with_columns(own_values)
+
+    def expression_units(self, units: pl.Series, modelled: pl.DataFrame) -> pl.Series:
+        return self.target.rounded(units - self.sign * modelled.get_column(self.target.name).alias(""))
 
     @property
     def sets_itself(self) -> bool:

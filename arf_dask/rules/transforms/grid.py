@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 import polars as pl
 
-from arf_dask.data.value_sets import Box, Region, Span, ValueSet, column_values, merged, physical_values
+from arf_dask.data.value_sets import Box, Region, Span, ValueSet, convert_ends, merged, physical_values
 from arf_dask.rules.evaluation import kind_of_dtype
 from arf_dask.rules.expressions import Node
 from arf_dask.rules.targets import Target
@@ -122,15 +122,14 @@ class Indexed(Link):
 
     def _nearest(self, ends: list[Any], side: int) -> list[Any]:
         """Return the index of the first grid point at or above each end (side 1), or at or below it (side -1)."""
-        is_finite_end = [abs(end) != np.inf for end in ends]
-        finite_ends = column_values(
-            [end for end, kept in zip(ends, is_finite_end, strict=True) if kept], self.target.dtype
-        )
-        index = self.index(finite_ends)
-        points, physical_ends = physical_values(self.value(index)), physical_values(finite_ends)
-        is_beyond = points < physical_ends if side > 0 else points > physical_ends
-        nearest = iter((index + side * is_beyond.cast(pl.Int64)).to_list())
-        return [next(nearest) if kept else end for end, kept in zip(ends, is_finite_end, strict=True)]
+
+        def nearest(values: pl.Series) -> list[Any]:
+            index = self.index(values)
+            points, physical_ends = physical_values(self.value(index)), physical_values(values)
+            is_beyond = points < physical_ends if side > 0 else points > physical_ends
+            return (index + side * is_beyond.cast(pl.Int64)).to_list()
+
+        return convert_ends(ends, self.target.dtype, nearest, lambda end: end)
 
     def text(self) -> str:
         """Describe the grid."""

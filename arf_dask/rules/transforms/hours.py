@@ -7,11 +7,10 @@ all others. The timestamp keeps its day, its minutes and its seconds, and gets i
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
 
-import numpy as np
 import polars as pl
 
 from arf_dask.data.dates import is_zone
@@ -22,7 +21,7 @@ from arf_dask.data.value_sets import (
     Region,
     Span,
     ValueSet,
-    column_values,
+    convert_ends,
     merged,
     physical_values,
 )
@@ -94,19 +93,18 @@ class Hourless(Transform):
 
         The parts of an end that is shown twice are those of the other side of its day.
         """
+
+        def parts(values: pl.Series) -> Iterator[tuple[list[Any], bool]]:
+            shown = self.local_time(values)
+            returned = self._clock.values(self._clock.first_instants(shown))
+            is_exact = returned.to_physical().eq_missing(values.to_physical())
+            for time, once in zip(physical_values(shown).to_list(), is_exact.to_list(), strict=True):
+                day, hour, rest = time // DAY, time % DAY // HOUR, time % HOUR
+                yield [day, *((hour, rest) if once else (0, 0) if side == 0 else (23, HOUR - 1))], once
+
         ends = [span[side] for span in wanted.spans]
-        is_infinite = [abs(end) == np.inf for end in ends]
-        values = column_values([0 if lost else e for e, lost in zip(ends, is_infinite, strict=True)], self.target.dtype)
-        shown = self.local_time(values)
-        returned = self._clock.values(self._clock.first_instants(shown))
-        is_exact = returned.to_physical().eq_missing(values.to_physical()).to_list()
-        parts = []
-        for end, lost, once, time in zip(ends, is_infinite, is_exact, physical_values(shown).to_list(), strict=True):
-            day, hour, rest = time // DAY, time % DAY // HOUR, time % HOUR
-            if not once:
-                hour, rest = (0, 0) if side == 0 else (23, HOUR - 1)
-            parts.append([end] * 3 if lost else [day, hour, rest])
-        return parts, all(once or lost for once, lost in zip(is_exact, is_infinite, strict=True))
+        converted = convert_ends(ends, self.target.dtype, parts, lambda end: ([end] * 3, True))
+        return [numbers for numbers, _ in converted], all(once for _, once in converted)
 
     def _hour_region(self, hours: Span, relations: Relations) -> Region:
         """Return the region in which the hour lies in a span."""

@@ -7,7 +7,7 @@ their distributions and their dependence on other columns.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Self
 
@@ -15,7 +15,7 @@ import numpy as np
 import polars as pl
 
 from arf_dask.data.dates import clock_in_zone, is_zone
-from arf_dask.data.value_sets import EVERYWHERE, Box, Region, Span, ValueSet, column_values, merged, physical_values
+from arf_dask.data.value_sets import EVERYWHERE, Box, Region, Span, ValueSet, convert_ends, merged, physical_values
 from arf_dask.rules.expressions import Node
 from arf_dask.rules.targets import Target
 from arf_dask.rules.transforms.base import Transform, nulls_where, require_details
@@ -179,15 +179,13 @@ class Timed(Transform):
 
     def _part_numbers(self, ends: list[Any]) -> list[list[Any]]:
         """Return the physical values of the parts of each end; infinite ones for an infinite end."""
-        is_infinite = [abs(end) == np.inf for end in ends]
-        finite_ends = column_values(
-            [0 if lost else end for end, lost in zip(ends, is_infinite, strict=True)], self.target.dtype
-        )
-        parts = [physical_values(part).to_list() for part in self.split(finite_ends).values()]
-        rows = zip(*parts, strict=True)
-        return [
-            [end] * len(parts) if lost else list(row) for end, lost, row in zip(ends, is_infinite, rows, strict=True)
-        ]
+
+        def parts(values: pl.Series) -> Iterable[list[Any]]:
+            return map(
+                list, zip(*(physical_values(part).to_list() for part in self.split(values).values()), strict=True)
+            )
+
+        return convert_ends(ends, self.target.dtype, parts, lambda end: [end] * len(self.names))
 
     def off_grid(self, series: pl.Series) -> pl.Series:
         """Flag values that their parts do not give back; nulls are not flagged."""
