@@ -58,6 +58,8 @@ from arf_dask.typing import Flags, Floats, Missing
 
 INTEGRAL_DRAWS = 16_384  # draws for all rows together whose density requires integration, ...
 LEAST_INTEGRAL_DRAWS = 256  # ... and for each row
+# Share of redrawn rows up to which other columns than those of the broken rules keep their distribution, nearly.
+UNNOTICED = 0.001
 Answer = TypeVar("Answer")
 Densities = Callable[[Sampler, pl.DataFrame, Missing], Floats]
 
@@ -266,7 +268,10 @@ def _modelled_conditions(given: Known, fitted: Fitted) -> Sequence[Box] | pl.Dat
 
 
 def redrawn_columns(sampler: Sampler) -> frozenset[str]:
-    """Return the columns of rules that some modelled rows break, so that rows are redrawn; found by a fixed draw."""
+    """Return the columns whose distribution changes because rows that break a rule are redrawn; found by a fixed draw.
+
+    These are the columns of the broken rules; all columns, if more than very few rows are redrawn.
+    """
     relations = sampler.relations
     if not relations.enforced:
         return frozenset()
@@ -277,7 +282,10 @@ def redrawn_columns(sampler: Sampler) -> frozenset[str]:
 def _redrawn_columns(sampler: Sampler) -> frozenset[str]:
     rows = _rebuilt_rows(sampler)
     relations = sampler.relations
-    broken = [rule for rule in relations.enforced if relations.breaks(rule, rows).any()]
+    flags = {rule: relations.breaks(rule, rows) for rule in relations.enforced}
+    broken = [rule for rule in relations.enforced if flags[rule].any()]
+    if broken and np.logical_or.reduce([flags[rule] for rule in broken]).mean() > UNNOTICED:
+        return frozenset(sampler.fitted.dtypes)
     return frozenset(name for rule in broken for name in columns_of_rule(rule))
 
 
@@ -457,7 +465,10 @@ def _densities_given(sampler: Sampler, rows: pl.DataFrame, given: Given, missing
         if modelled.frame.width
         else np.zeros(rows.height)
     )
+    # Rows whose known columns break no rule are not rarer for rules among columns of the condition alone.
+    unknown = set(given.columns) - set(rows.columns)
     log_valid = log_valid_share(sampler, {*rows.columns, *given.columns}, given)
+    log_valid -= log_valid_share(sampler, unknown, given)
     return np.where(modelled.contradictory | ~given.fits(rows), -np.inf, log_densities - log_valid)
 
 

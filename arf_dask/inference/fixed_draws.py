@@ -134,16 +134,18 @@ def _completed_ratios(sampler: Sampler, modelled: Modelled, n: int, given: Given
     prepared = prepare_rows(sampler, modelled.frame, "relax", n, modelled.known)
     rows = relations.inverse(complete_rows(prepared, n, SEED, SEED))
     log_ratios = refinement.log_ratio(rows, relations).reshape(-1, n)
-    if given is None:
-        return log_mean(log_ratios)
-    fits = given.fits(rows).reshape(-1, n)
+    # Completions that the model would draw again do not count.
+    fits = ~relations.broken(rows, observed=sampler.fitted.observed)
+    if given is not None:
+        fits &= given.fits(rows)
+    fits = fits.reshape(-1, n)
     fits[~fits.any(axis=1)] = True
     return np.asarray(log_mean(np.where(fits, log_ratios, -np.inf)) - np.log(fits.mean(axis=1)))
 
 
 def _rows_between(modelled: Modelled, first: int, stop: int) -> Modelled:
     return Modelled(
-        modelled.frame[first:stop],
+        modelled.frame.slice(first, stop - first),  # also of frames without columns, unlike frame[first:stop]
         {name: flags[first:stop] for name, flags in modelled.known.items()},
         modelled.contradictory[first:stop],
         modelled.unresolved[first:stop],

@@ -115,10 +115,10 @@ def _newton_steps(tree: PrunedTree, totals: Floats, is_real: Flags, weights: Flo
 
 
 def _loss(totals: Floats, sides: Sides, weights: Floats) -> float:
-    """Return the log-loss of the validation rows."""
+    """Return the weighted sum of the log-losses of the validation rows."""
     places = np.flatnonzero(sides.is_validation)
     signed = np.where(sides.is_real[places], -totals[places], totals[places])
-    return float(np.average(np.logaddexp(0.0, signed), weights=weights[places]))
+    return float(weights[places] @ np.logaddexp(0.0, signed))
 
 
 def _assemble(trees: BoostedTrees, pruned: list[PrunedTree], values: list[Floats]) -> BoostedTrees:
