@@ -77,8 +77,6 @@ def boost(
     order = sorted(numbers, key=lambda number: features[number].is_ordered)
     is_held_out = sides.is_validation
     seen = [np.unique(sides.codes[number][~is_held_out]) for number in order]
-    columns = [_ranks(sides.codes[number], codes) for number, codes in zip(order, seen, strict=True)]
-    matrix = np.column_stack(columns).astype(np.float32)
     weights = sides.weights()
     learner = HistGradientBoostingClassifier(
         learning_rate=settings.learning_rate,
@@ -94,19 +92,29 @@ def boost(
         random_state=seed,
     )
     held_out = {
-        "X_val": matrix[is_held_out],
+        "X_val": _matrix(sides.codes, order, seen, is_held_out),
         "y_val": sides.is_real[is_held_out],
         "sample_weight_val": weights[is_held_out],
     }
     with threadpool_limits(**ONE_THREAD):
         learner.fit(
-            matrix[~is_held_out],
+            _matrix(sides.codes, order, seen, ~is_held_out),
             sides.is_real[~is_held_out],
             sample_weight=weights[~is_held_out],
             **(held_out if n_rounds is None else {}),
         )
     best_round = int(np.argmax(learner.validation_score_)) if n_rounds is None else n_rounds
     return read_trees(learner, best_round, order, seen)
+
+
+def _matrix(
+    codes: Mapping[int, Codes], order: Sequence[int], seen: Sequence[NDArray[np.uint8]], chosen: Flags
+) -> Floats:
+    """Return the ranks of the codes of some rows, as the learner would convert them: another type would be copied."""
+    matrix = np.empty((int(chosen.sum()), len(order)))
+    for place, number in enumerate(order):
+        matrix[:, place] = _ranks(codes[number][chosen], seen[place])
+    return matrix
 
 
 def _ranks(codes: Codes, seen: NDArray[np.uint8]) -> NDArray[np.int64]:
