@@ -357,6 +357,18 @@ def test_nulls_are_drawn_as_often_as_they_are_probable(null_model: arf_dask.Mode
     assert rows["at"].min() >= data["at"].min()
 
 
+@pytest.mark.parametrize(("n", "share"), [(300, 0.02), (2_000, 0.01), (1_000, 0.5)])
+def test_few_nulls_and_many_keep_their_share(n: int, share: float) -> None:
+    data = with_nulls(n, share)
+    data = data.with_columns(year=pl.col("at").dt.year().fill_null(2022))
+    model = arf_dask.fit(data, trees=5, seed=1, refine=False)
+    real, drawn = data["at"].is_null().mean(), model.sample(65_536, seed=1)
+    assert model.probability({"at": None}) == pytest.approx(real, rel=0.1)
+    assert drawn["at"].is_null().mean() == pytest.approx(real, rel=0.15)  # a tenth, and two standard errors
+    assert np.isfinite(model.log_density(drawn.head(5_000)).to_numpy()).all()
+    assert np.isfinite(model.log_density(data).to_numpy()).all()
+
+
 def test_densities_of_nulls(null_model: arf_dask.Model) -> None:
     data, rows = with_nulls(), null_model.sample(5_000, seed=1)
     assert np.isfinite(null_model.log_density(data).to_numpy()).all()
