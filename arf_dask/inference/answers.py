@@ -280,8 +280,8 @@ def redrawn_columns(sampler: Sampler) -> frozenset[str]:
 
 
 def _redrawn_columns(sampler: Sampler) -> frozenset[str]:
-    rows = _rebuilt_rows(sampler)
     relations = sampler.relations
+    rows = relations.unmarked(_rebuilt_rows(sampler))
     flags = {rule: relations.breaks(rule, rows) for rule in relations.enforced}
     broken = [rule for rule in relations.enforced if flags[rule].any()]
     if broken and np.logical_or.reduce([flags[rule] for rule in broken]).mean() > UNNOTICED:
@@ -367,8 +367,13 @@ def _exact_row_probabilities(sampler: Sampler, event: Given, given: pl.DataFrame
     fitted = sampler.fitted
     if not event.region.exact or not _is_exact(sampler, given, sorted(event.columns)):
         return None
-    conjunctions = parse(event.region.boxes, fitted.schema, "event", mixed=True)
-    if any(allowed.exact for conjunction in conjunctions for allowed in conjunction.values()):
+    # Rows outside the range of a transformed column are redrawn.
+    ranges = fitted.relations.ranges(event.columns, observed=fitted.observed)
+    valid = make_given((ranges,), fitted, "event").region
+    conjunctions, valid_conjunctions = (
+        parse(boxes, fitted.schema, "event", mixed=True) for boxes in (event.region.boxes, valid.boxes)
+    )
+    if any(allowed.exact for one in (*conjunctions, *valid_conjunctions) for allowed in one.values()):
         # A single continuous value has positive probability only in rows that fix it: evaluate row by row.
         return _each(
             sampler,
@@ -378,7 +383,8 @@ def _exact_row_probabilities(sampler: Sampler, event: Given, given: pl.DataFrame
         )
     modelled = fitted.relations.resolve(given, fitted.schema.dtypes, null_is_value=False)
     known_rows = read_rows(modelled.frame, fitted.tables, modelled.known)
-    row_totals = np.where(modelled.contradictory, -np.inf, row_log_density(fitted.tables, known_rows))
+    valid_logs = row_log_density(fitted.tables, known_rows, valid_conjunctions)
+    row_totals = np.where(modelled.contradictory, -np.inf, valid_logs)
     if (impossible_rows := np.flatnonzero(np.isneginf(row_totals))).size:
         raise impossible_row(given, int(impossible_rows[0]), fitted)
     return list(np.exp(row_log_density(fitted.tables, known_rows, conjunctions) - row_totals))

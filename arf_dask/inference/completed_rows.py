@@ -100,6 +100,7 @@ def complete(
     unresolved = relations.resolve(implied_frame, sampler.fitted.schema.dtypes, null_is_value=False).unresolved
     is_wrong = relations.contradicted(completed_rows) | np.repeat(unresolved, n)
     wrong_rows = np.flatnonzero(is_wrong | relations.cannot_occur(completed_rows, known_frame, observed=observed))
+    completed_rows = relations.unmarked(completed_rows, known_frame)
     candidates = Candidacy(sampler, implied_frame, known_frame, completed_rows, n, seeds, values_only)
     for attempt in range(ATTEMPTS):
         if not len(wrong_rows):
@@ -279,7 +280,7 @@ def impute_rows(
         user_rows = _with_known(user_rows, known_frame)
         is_wrong = relations.contradicted(user_rows) | unresolved
         is_wrong |= relations.cannot_occur(user_rows, known_frame, observed=fitted.observed)
-        drawn_frames.append(user_rows)
+        drawn_frames.append(relations.unmarked(user_rows, known_frame))
         wrong_rows.append(np.flatnonzero(is_wrong & ~broken_before))
     redrawn = _redrawn(sampler, known_frame, wrong_rows, seed)
     return [

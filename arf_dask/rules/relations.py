@@ -185,7 +185,9 @@ class Relations:
         """
         deduced = frame if null_is_value else self.deduce(frame)
         contradictory, unresolved = np.zeros(frame.height, dtype=bool), np.zeros(frame.height, dtype=bool)
+        none = np.zeros(frame.height, dtype=bool)
         columns: dict[str, pl.Series] = {}
+        free: dict[str, Flags] = {}
         for name in frame.columns:
             if name not in self.targets:
                 columns[name] = deduced.get_column(name)
@@ -193,8 +195,9 @@ class Relations:
             resolved = self.targets[name].resolve(frame, deduced, null_is_value=null_is_value)
             contradictory, unresolved = contradictory | resolved.contradictory, unresolved | resolved.unresolved
             columns |= {part: series.cast(dtypes[part]).alias(part) for part, series in resolved.columns.items()}
+            free |= resolved.free
         is_known = {
-            name: np.ones(frame.height, dtype=bool) if null_is_value else series.is_not_null().to_numpy()
+            name: ~free.get(name, none) if null_is_value else series.is_not_null().to_numpy()
             for name, series in columns.items()
         }
         modelled = pl.DataFrame(columns) if columns else pl.DataFrame(height=frame.height)
@@ -241,7 +244,10 @@ class Relations:
         return is_wrong
 
     def inverse(self, modelled: pl.DataFrame) -> pl.DataFrame:
-        """Convert modelled rows to the user's rows, without checking them against the rules."""
+        """Convert modelled rows to the user's rows, without checking them against the rules.
+
+        Modelled rows that no row of the user's stands for get values that `broken` and `cannot_occur` flag.
+        """
         if not self.transforms:
             return modelled
         modelled_columns = {name: modelled.get_column(name) for name in modelled.columns}
@@ -249,7 +255,7 @@ class Relations:
         frame = pl.DataFrame(plain_columns) if plain_columns else pl.DataFrame(height=modelled.height)
         for transform in self.transforms:
             name = transform.target.name
-            series = transform.inverse(frame, {part: modelled_columns[part] for part in transform.outputs})
+            series = transform.rebuild(frame, {part: modelled_columns[part] for part in transform.outputs})
             frame = frame.with_columns(series.alias(name))
         return frame.select([pl.nth(frame.columns.index(name)) for name in self.names])
 
@@ -332,6 +338,23 @@ class Relations:
             faults = _faults(transform, rows, observed=observed) | transform.off_grid(rows.get_column(name))
             is_wrong |= (faults & known.get_column(name).is_null() if name in known.columns else faults).to_numpy()
         return is_wrong
+
+    def unmarked(self, rows: pl.DataFrame, known: pl.DataFrame | None = None) -> pl.DataFrame:
+        """Return rebuilt rows with null where modelled rows that no row of the user's stands for were marked.
+
+        Args:
+            rows: the rebuilt rows.
+            known: the known values, which stay; null means unknown.
+        """
+        for name, transform in self.targets.items():
+            values = rows.get_column(name)
+            unmarked = transform.unmarked(values)
+            if unmarked is values:
+                continue
+            if known is not None and name in known.columns:
+                unmarked = values.zip_with(known.get_column(name).is_not_null(), unmarked)
+            rows = rows.with_columns(unmarked)
+        return rows
 
     def breaks(self, rule: Comparison, frame: pl.DataFrame) -> Flags:
         """Flag the user's rows that break a rule."""

@@ -105,3 +105,13 @@ def test_remainders_keep_the_other_digits() -> None:
     adjusted = adjust(equation, "clock")
     assert adjusted is not None
     assert write(adjusted) == "clock // 100 * 100 + minute"
+
+
+def test_a_timestamp_that_may_be_null_keeps_its_hour() -> None:
+    is_lost = pl.int_range(N_ROWS) % 50 == 0
+    data = meals().with_columns(stamp=pl.when(~is_lost).then("stamp"), hour=pl.when(~is_lost).then("hour"))
+    model = arf_dask.fit(data, trees=3, max_rounds=0, seed=1, refine=False)
+    assert not any(set(transform.outputs) == {"stamp"} for transform in model._fitted.relations.transforms)
+    rows = model.sample(20_000, seed=2)
+    assert rows["stamp"].is_null().mean() == pytest.approx(0.02, abs=0.003)
+    assert np.isfinite(model.log_density(rows.head(1_000)).to_numpy()).all()

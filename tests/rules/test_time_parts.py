@@ -16,7 +16,9 @@ from polars.testing import assert_frame_equal, assert_series_equal
 
 import arf_dask
 from arf_dask.data import parts
+from arf_dask.data.value_sets import ValueSet
 from arf_dask.errors import ImpossibleConditionError, ModelFormatError, OptionError
+from arf_dask.inference.density import region_share
 from arf_dask.rules.targets import Target
 from arf_dask.rules.transforms.chain import Chain
 from arf_dask.rules.transforms.texts import Parsed
@@ -251,3 +253,160 @@ def test_flags_of_weekdays_and_hours_stay_right() -> None:
     assert (rows["late"] == (rows["at"].dt.hour() >= 16)).all()
     assert model.check(rows)["broken"].to_list() == [0, 0]
     assert model.check(rows.with_columns(pl.col("saturday").not_()))["broken"].sum() == 2_000
+
+
+# Columns with nulls: the first part decides.
+
+DAYS = {"ms": 86_400_000, "us": 86_400_000_000, "ns": 86_400_000_000_000}
+
+
+def with_nulls(n: int = 300, share: float = 0.3) -> pl.DataFrame:
+    """Orders of a year at about 13 o'clock; too few are without a time for trees to split on missingness first."""
+    random = np.random.default_rng(0)
+    hours = np.clip(random.normal(13, 3, n), 0, 23).astype(int)
+    seconds = 1_640_995_200 + random.integers(0, 400, n) * 86_400 + hours * 3_600 + random.integers(0, 3_600, n)
+    at = pl.Series(seconds * 1_000_000).cast(pl.Datetime("us")).set(pl.Series(random.random(n) < share), None)
+    return pl.DataFrame({"at": at, "x": random.normal(size=n), "store": random.random(n) < 0.5})
+
+
+@pytest.fixture(scope="module")
+def null_model() -> arf_dask.Model:
+    return arf_dask.fit(with_nulls(), trees=5, seed=1, refine=False)
+
+
+def parts_by_hand(dtype: pl.DataType) -> dict[str, pl.Series]:
+    """Known; without a week; without a weekday; without a time of day, if there is one; without anything."""
+    week = date(2024, 5, 13)
+    unit = dtype.time_unit if isinstance(dtype, pl.Datetime) else "us"
+    time = timedelta(hours=14)
+    parts = {
+        "at (week)": pl.Series([week, None, week, week, None]),
+        "at (weekday)": pl.Series([3, 3, None, 3, None], dtype=pl.Int8),
+        "at (time of day)": pl.Series([time, time, time, None, None], dtype=pl.Duration(unit)),
+    }
+    return parts if isinstance(dtype, pl.Datetime) else {name: parts[name] for name in list(parts)[:2]}
+
+
+@pytest.mark.parametrize(
+    "dtype", [pl.Date(), pl.Datetime("ms"), pl.Datetime("us"), pl.Datetime("ns"), pl.Datetime("us", "Europe/Berlin")]
+)
+def test_the_first_part_decides_and_rows_without_another_one_are_faults(dtype: pl.DataType) -> None:
+    first, last = ((day - date(1970, 1, 1)).days for day in (date(2024, 1, 1), date(2024, 12, 31)))
+    ticks = DAYS[dtype.time_unit] if isinstance(dtype, pl.Datetime) else 1
+    timed = Timed(Target("at", dtype, None, first * ticks, last * ticks, nullable=True), weekday=True)
+    values = timed.rebuild(pl.DataFrame(), parts_by_hand(dtype))
+    assert values.dtype == dtype
+    has_time = isinstance(dtype, pl.Datetime)
+    assert timed.faults(pl.DataFrame({"at": values})).to_list() == [False, False, True, has_time, False]
+    assert values.is_null().to_list() == [False, True, False, False, True]
+    assert timed.unmarked(values).is_null().to_list() == [False, True, True, has_time, True]
+    assert values.dt.date()[0] == date(2024, 5, 16)
+
+
+@pytest.mark.parametrize(("low", "high"), [(date(1, 1, 3), date(2025, 1, 1)), (date(2020, 1, 1), date(9999, 12, 31))])
+def test_early_and_late_dates_leave_room_for_faults(low: date, high: date) -> None:
+    ends = [(day - date(1970, 1, 1)).days for day in (low, high)]
+    timed = Timed(Target("at", pl.Date(), None, ends[0], ends[1]), weekday=True)
+    values = timed.rebuild(pl.DataFrame(), parts_by_hand(pl.Date()))
+    assert timed.faults(pl.DataFrame({"at": values})).to_list() == [False, False, True, False, False]
+    assert timed.unmarked(values).is_null().to_list() == [False, True, True, False, True]
+
+
+def test_faults_of_times_written_as_text() -> None:
+    units = Target("at", pl.Datetime("us"), None).units(pl.Series([datetime(2024, 1, 1, 9), datetime(2024, 12, 1)]))
+    texts = Target("at", pl.String(), None, units[0], units[1])
+    timed = Chain(Parsed(texts, "%d.%m.%Y"), Timed(texts, weekday=True))
+    assert list(timed.outputs) == ["at (week)", "at (weekday)"]
+    timed = Chain(Parsed(texts, "%Y-%m-%d %H:%M"), Timed(texts, weekday=True))
+    values = timed.rebuild(pl.DataFrame(), parts_by_hand(pl.Datetime("us")))
+    assert timed.faults(pl.DataFrame({"at": values})).to_list() == [False, False, True, True, False]
+    assert timed.unmarked(values).to_list() == ["2024-05-16 14:00", None, None, None, None]
+
+
+def test_a_null_is_a_null_of_the_first_part_and_a_value_has_all_parts(null_model: arf_dask.Model) -> None:
+    relations = null_model._fitted.relations
+    (timed,) = relations.transforms
+    (null_box,) = relations.translate({"at": ValueSet.read(None, pl.Datetime("us"), "given")}, observed=True).boxes
+    assert null_box == {"at (week)": ValueSet(pl.Date(), null=True)}
+    known = ValueSet.read((datetime(2022, 3, 1), datetime(2022, 9, 1)), pl.Datetime("us"), "given")
+    for box in relations.translate({"at": known}, observed=True).boxes:
+        assert list(box) == list(timed.outputs)
+        assert not any(wanted.null for wanted in box.values())
+    free = timed.resolve(with_nulls(), with_nulls(), null_is_value=True).free
+    assert list(free) == ["at (weekday)", "at (time of day)"]
+    assert all((flags == with_nulls()["at"].is_null().to_numpy()).all() for flags in free.values())
+
+
+def test_nulls_are_drawn_as_often_as_they_are_probable(null_model: arf_dask.Model) -> None:
+    data, tables = with_nulls(), null_model._fitted.tables
+    rows = null_model.sample(65_536, seed=1)
+    share = rows["at"].is_null().mean()
+    assert share == pytest.approx(data["at"].is_null().mean(), rel=0.1)
+    # P(no week) / (P(no week) + P(all parts in the range of the column))
+    weeks, weekdays, times = (ValueSet.numbers(one) for one in (pl.Date(), pl.Int8(), pl.Duration("us")))
+    no_week = [{"at (week)": ValueSet(pl.Date(), null=True)}]
+    whole = [{"at (week)": weeks, "at (weekday)": weekdays, "at (time of day)": times}]
+    null, known = (region_share(tables, boxes, [{}]) for boxes in (no_week, whole))
+    probability = null_model.probability({"at": None})
+    assert 0.01 < 1 - null - known < 0.1  # rows in which another part is null
+    assert probability == pytest.approx(null / (null + known), rel=0.01)  # nearly all days are in the range
+    assert share == pytest.approx(probability, abs=0.007)
+    middle = datetime(2022, 8, 1)
+    parts = [(None, middle), arf_dask.Interval(middle, None, closed="none")]
+    assert probability + sum(null_model.probability({"at": part}) for part in parts) == pytest.approx(1, abs=1e-9)
+    assert rows["at"].min() >= data["at"].min()
+
+
+@pytest.mark.parametrize(("n", "share"), [(300, 0.02), (2_000, 0.01), (1_000, 0.5)])
+def test_few_nulls_and_many_keep_their_share(n: int, share: float) -> None:
+    data = with_nulls(n, share)
+    data = data.with_columns(year=pl.col("at").dt.year().fill_null(2022))
+    model = arf_dask.fit(data, trees=5, seed=1, refine=False)
+    real, drawn = data["at"].is_null().mean(), model.sample(65_536, seed=1)
+    assert model.probability({"at": None}) == pytest.approx(real, rel=0.1)
+    assert drawn["at"].is_null().mean() == pytest.approx(real, rel=0.15)  # a tenth, and two standard errors
+    assert np.isfinite(model.log_density(drawn.head(5_000)).to_numpy()).all()
+    assert np.isfinite(model.log_density(data).to_numpy()).all()
+
+
+def test_densities_of_nulls(null_model: arf_dask.Model) -> None:
+    data, rows = with_nulls(), null_model.sample(5_000, seed=1)
+    assert np.isfinite(null_model.log_density(data).to_numpy()).all()
+    assert np.isfinite(null_model.log_density(rows).to_numpy()).all()
+    nulls = data.filter(pl.col("at").is_null()).head(5)
+    alone = null_model.log_density(nulls.select("at")).to_numpy()
+    np.testing.assert_allclose(np.exp(alone), null_model.probability({"at": None}), rtol=0.01)
+    joint = null_model.log_density(nulls.select("at", "x")).to_numpy()
+    conditional = null_model.log_density(nulls.select("x"), given={"at": None}).to_numpy()
+    np.testing.assert_allclose(joint, alone + conditional, rtol=1e-9)
+
+
+def test_conditions_and_imputations_where_some_are_null(null_model: arf_dask.Model) -> None:
+    data = with_nulls()
+    assert null_model.sample(500, given={"at": None}, seed=1)["at"].null_count() == 500
+    spring = (datetime(2022, 3, 1), datetime(2022, 6, 1))
+    assert null_model.sample(500, given={"at": spring}, seed=1)["at"].is_between(*spring).sum() == 500
+    for event in ({"at": None}, {"at": spring}):
+        one_by_one = [null_model.probability(event, given={"store": store}) for store in (True, False)]
+        frame = pl.DataFrame({"store": [True, False]})
+        assert null_model.probability(event, given=frame) == pytest.approx(one_by_one, rel=1e-9)
+    completed = null_model.sample(20, given=data.select("x"), seed=3)["at"]
+    assert completed.is_null().mean() == pytest.approx(data["at"].is_null().mean(), rel=0.1)
+    for values in (completed, *(one["at"] for one in null_model.impute(data, draws=2, seed=1))):
+        assert values.drop_nulls().is_between(data["at"].min(), data["at"].max()).all()
+    assert null_model.impute(data, seed=1)["at"].null_count() == 0
+    known = data.head(20).with_columns(pl.lit(None, pl.Float64).alias("x"))
+    filled = null_model.impute(known, draws=1, seed=1)[0]
+    assert_series_equal(filled["at"].filter(known["at"].is_not_null()), known["at"].drop_nulls())
+
+
+def test_a_known_value_that_equals_the_mark_of_faults_stays(null_model: arf_dask.Model) -> None:
+    relations = null_model._fitted.relations
+    (timed,) = relations.transforms
+    week = pl.Series("at (week)", [date(2022, 5, 2)])
+    parts = {**timed.forward(with_nulls().head(1)), "at (week)": week, "at (weekday)": pl.Series([None], dtype=pl.Int8)}
+    rows = with_nulls().head(1).with_columns(timed.rebuild(pl.DataFrame(), parts))
+    assert rows["at"].null_count() == 0
+    assert relations.cannot_occur(rows, rows.clear(1), observed=True).all()
+    assert relations.unmarked(rows)["at"].to_list() == [None]
+    assert relations.unmarked(rows, rows).equals(rows)

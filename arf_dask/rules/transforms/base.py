@@ -13,6 +13,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from graphlib import CycleError, TopologicalSorter
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, Self
 
 import numpy as np
@@ -37,6 +38,7 @@ class Resolved(NamedTuple):
     columns: Mapping[str, pl.Series]
     contradictory: Flags  # rows that contradict the transform
     unresolved: Flags  # rows whose modelled value depends on an unknown input, so that it has to be integrated out
+    free: Mapping[str, Flags] = MappingProxyType({})  # per modelled column: cells with any value, which mean the same
 
 
 class Measure(Protocol):
@@ -103,6 +105,14 @@ class Transform(ABC):
     @abstractmethod
     def inverse(self, frame: pl.DataFrame, outputs: Mapping[str, pl.Series]) -> pl.Series:
         """Rebuild the column from the modelled columns, and from its inputs in `frame`."""
+
+    def rebuild(self, frame: pl.DataFrame, outputs: Mapping[str, pl.Series]) -> pl.Series:
+        """Rebuild the column as `inverse` does; where no value is modelled so, return a mark that `faults` flags."""
+        return self.inverse(frame, outputs)
+
+    def unmarked(self, series: pl.Series) -> pl.Series:
+        """Return rebuilt values with null instead of the mark of `rebuild`."""
+        return series
 
     @abstractmethod
     def translate(self, wanted: ValueSet, known: Box, relations: Relations) -> Region:

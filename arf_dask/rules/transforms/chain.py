@@ -16,7 +16,7 @@ from arf_dask.data.stored_fields import parse_fields
 from arf_dask.data.value_sets import Box, Region, ValueSet
 from arf_dask.rules.expressions import Node
 from arf_dask.rules.targets import Target
-from arf_dask.rules.transforms.base import MODEL_JSON, Link, Resolved, Transform, require_details
+from arf_dask.rules.transforms.base import MODEL_JSON, Link, Resolved, Transform, nulls_where, require_details
 from arf_dask.rules.transforms.grid import Indexed
 from arf_dask.rules.transforms.hours import Hourless
 from arf_dask.rules.transforms.texts import Parsed
@@ -79,6 +79,14 @@ class Chain(Transform):
 
     def inverse(self, frame: pl.DataFrame, outputs: Mapping[str, pl.Series]) -> pl.Series:
         return self.first.inverse(frame, {self.target.name: self.second.inverse(frame, outputs)})
+
+    def rebuild(self, frame: pl.DataFrame, outputs: Mapping[str, pl.Series]) -> pl.Series:
+        return self.first.inverse(frame, {self.target.name: self.second.rebuild(frame, outputs)})
+
+    def unmarked(self, series: pl.Series) -> pl.Series:
+        between = self._between(pl.DataFrame({self.target.name: series})).get_column(self.target.name)
+        unmarked = self.second.unmarked(between)
+        return series if unmarked is between else nulls_where(unmarked.is_null() & between.is_not_null(), series)
 
     def translate(self, wanted: ValueSet, known: Box, relations: Relations) -> Region:
         region = self.first.translate(wanted, known, relations)

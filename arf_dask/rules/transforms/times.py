@@ -18,7 +18,7 @@ from arf_dask.data.dates import clock_in_zone, is_zone
 from arf_dask.data.value_sets import EVERYWHERE, Box, Region, Span, ValueSet, convert_ends, merged, physical_values
 from arf_dask.rules.expressions import Node
 from arf_dask.rules.targets import Target
-from arf_dask.rules.transforms.base import Transform, nulls_where, require_details
+from arf_dask.rules.transforms.base import Resolved, Transform, nulls_where, require_details
 
 if TYPE_CHECKING:
     from arf_dask.rules.relations import Relations
@@ -29,6 +29,9 @@ HOUR_EFFECT, WEEKDAY_EFFECT = 0.1, 0.015  # minimum chi-square distance from equ
 DEVIATIONS = 6.0  # minimum number of standard deviations beyond chance
 FIRST_MONDAY = 4  # days after 1970-01-01
 TIME_OF_DAY = "time of day"
+LEAP_YEAR = 366  # days between the mark of rows without a meaning and the observed range
+FIRST_DAY = -354_285  # 1000-01-01: earlier years have fewer than four digits
+TICKS = {"ms": 86_400_000, "us": 86_400_000_000, "ns": 86_400_000_000_000}  # per day
 
 
 @dataclass(frozen=True)
@@ -84,6 +87,10 @@ class Timed(Transform):
 
     The time of day is the duration since local midnight, so that every instant has exactly one day and one time, also
     where clocks are changed.
+
+    A null has null in all parts, but the first part alone decides: as parts are drawn one by one, any of them is null
+    too often, and all of them too rarely. If the first part is null, so is the value, whatever the others are. A row
+    with a first part but without another one has no value, and is drawn again.
     """
 
     kind = "parts"
@@ -130,9 +137,27 @@ class Timed(Transform):
     def inverse(self, frame: pl.DataFrame, outputs: Mapping[str, pl.Series]) -> pl.Series:
         return self.join([outputs[name].alias("") for name in self.names])
 
+    def rebuild(self, frame: pl.DataFrame, outputs: Mapping[str, pl.Series]) -> pl.Series:
+        """Rebuild the column; where its first part is known but the parts have no value, outside the observed range."""
+        values = self.inverse(frame, outputs)
+        mark = self._mark
+        if mark is None:
+            return values
+        has_no_value = outputs[self.names[0]].is_not_null() & values.is_null()
+        return mark.new_from_index(0, len(values)).zip_with(has_no_value, values)
+
+    def unmarked(self, series: pl.Series) -> pl.Series:
+        mark = self._mark
+        return series if mark is None else nulls_where((series == mark).fill_null(False), series)
+
     def forward_known(self, frame: pl.DataFrame) -> tuple[dict[str, pl.Series], pl.Series]:
         parts = self.forward(frame)
         return parts, parts[self.names[0]].is_not_null()
+
+    def resolve(self, known: pl.DataFrame, deduced: pl.DataFrame, *, null_is_value: bool) -> Resolved:
+        resolved = super().resolve(known, deduced, null_is_value=null_is_value)
+        is_null = deduced.get_column(self.target.name).is_null().to_numpy()
+        return resolved._replace(free=dict.fromkeys(self.names[1:], is_null))
 
     def join(self, parts: list[pl.Series]) -> pl.Series:
         """Return the values with these parts; null if a part is null or the day has no such time."""
@@ -158,7 +183,8 @@ class Timed(Transform):
             self._box([*((part,) for part in first_parts), merged(last_spans)])
             for first_parts, last_spans in last_parts.items()
         ]
-        return Region((*self._null_boxes(), *boxes) if wanted.null else tuple(boxes))
+        null_box: Box = {self.names[0]: ValueSet(self.outputs[self.names[0]], null=True)}
+        return Region((null_box, *boxes) if wanted.null else tuple(boxes))
 
     def _box(self, spans: Sequence[tuple[Span, ...]]) -> Box:
         """Return the box in which each part lies in its spans."""
@@ -167,15 +193,6 @@ class Timed(Transform):
             for (name, dtype), part in zip(self.outputs.items(), spans, strict=True)
             if self.target.nullable or part != (EVERYWHERE,)
         }
-
-    def _null_boxes(self) -> list[Box]:
-        """Return the boxes of the rows in which a part, and with it the whole, is null."""
-        boxes: list[Box] = []
-        earlier_parts: dict[str, ValueSet] = {}
-        for name, dtype in self.outputs.items():
-            boxes.append({**earlier_parts, name: ValueSet(dtype, null=True)})
-            earlier_parts[name] = ValueSet.numbers(dtype)
-        return boxes
 
     def _part_numbers(self, ends: list[Any]) -> list[list[Any]]:
         """Return the physical values of the parts of each end; infinite ones for an infinite end."""
@@ -209,6 +226,17 @@ class Timed(Transform):
         timed = cls(target, details["weekday"], details["zone"])
         require_details(not set(timed.names) & set(dtypes), where, "parts with the name of a column")
         return timed
+
+    @property
+    def _mark(self) -> pl.Series | None:
+        """The value that marks rows whose parts have no value, more than a year off the observed range."""
+        low, high = self.target.low, self.target.high
+        if low is None or high is None:
+            return None
+        ticks = TICKS[self.clock.unit] if self._has_time else 1
+        below, above = int(low) - LEAP_YEAR * ticks, int(high) + LEAP_YEAR * ticks
+        unit = below if below >= max(FIRST_DAY * ticks, -(2**63)) else min(above, 2**63 - 1)
+        return self.target.values(pl.Series([unit], dtype=pl.Int64))
 
     @property
     def _has_time(self) -> bool:
