@@ -136,8 +136,8 @@ def make_refit(model: Model | None, sides: Sides) -> Refit:
     options = {name: value for name, value in options.items() if name not in NOT_FOR_SHADOWS}
     options["trees"] = min(options.get("trees", SHADOW_TREES), SHADOW_TREES)
     options["max_rounds"] = min(options.get("max_rounds", SHADOW_ROUNDS), SHADOW_ROUNDS)
-    if model is not None and model.refinement is None:
-        options["refine"] = False  # whatever was asked for: shadows are refined if the attacked model is
+    if model is not None:
+        options["refine"] = model.refinement is not None  # whatever was asked for: shadows are like the attacked model
     release_effects = None if model is None else model.release_report
     shrinkage = 0.0 if release_effects is None else float(release_effects["policy"]["shrinkage"])
     people = NOT_PROTECTED if release_effects is None else People(None, int(release_effects["policy"]["min_leaf"]))

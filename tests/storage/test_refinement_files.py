@@ -12,6 +12,8 @@ import pytest
 
 import arf_dask
 from arf_dask.errors import ModelFormatError, OptionError
+from arf_dask.refinement import learning
+from arf_dask.refinement.features import Feature
 from arf_dask.storage import layout
 from arf_dask.storage.model_file import model_hash
 from tests.boosted import boosted
@@ -40,6 +42,15 @@ def table() -> pl.DataFrame:
 
 @pytest.fixture(scope="module")
 def model() -> Any:
+    with pytest.MonkeyPatch.context() as patch:
+        # Trees see features of all kinds from the first on, whether they are worth it or not.
+        patch.setattr(Feature, "is_own", True)
+        for limit in ("LEAST_DISTINCTION", "LEAST_FEATURE_ACCEPTANCE"):
+            patch.setattr(learning, limit, -np.inf)
+        return fitted()
+
+
+def fitted() -> arf_dask.Model:
     return arf_dask.fit(table(), trees=3, min_leaf=300, max_rounds=1, dependence="none", keys=["id"], seed=1)
 
 

@@ -27,6 +27,7 @@ LOST_SPIKES = 0.5  # minimum concentration of a gap, as a share of the concentra
 LEAST_ROWS = 500  # smaller samples do not tell how often an order would be broken
 WINDOW_SHARE = 0.1  # share of the rows, similar in the lower column, among which the upper column is exchanged
 RARELY_BROKEN = 0.02  # share of broken rows up to which rows are drawn again
+STEPS_OF_LONG_GAPS = 5  # steps of the column in half of the gaps from which its grid matters more than they do
 SOMETIMES_EQUAL = 0.01  # share of rows without a gap from which gaps have a spike at zero
 BIN = 15  # bin width in minutes
 LEAST_GAIN = 0.3  # minimum reduction in entropy, in nats, from the column to the gaps
@@ -48,7 +49,7 @@ def is_modelled_by_gap(gap: Gap, sample: pl.DataFrame) -> bool:
     if gap.target.is_wide:
         return False
     is_told = gap.target.dtype.is_temporal() or len(sample) < LEAST_ROWS
-    return keeps_spikes(gap, sample) and (is_told or _is_needed(gap, sample))
+    return keeps_spikes(gap, sample) and keeps_step(gap, sample) and (is_told or _is_needed(gap, sample))
 
 
 def _is_needed(gap: Gap, sample: pl.DataFrame) -> bool:
@@ -61,6 +62,26 @@ def _is_needed(gap: Gap, sample: pl.DataFrame) -> bool:
     window = np.arange(len(base)) // max(int(WINDOW_SHARE * len(base)), 1)
     exchanged = own[np.lexsort((generator(0, Stage.RULES, 2).random(len(own)), window))]
     return bool(np.mean((exchanged - base) * gap.sign < 0) > RARELY_BROKEN)
+
+
+def keeps_step(gap: Gap, sample: pl.DataFrame) -> bool:
+    """Whether gaps lie on the grid of the column, or are too short for its grid to matter more than they do.
+
+    Gaps from a moment at any time of day to a midnight some weeks later would lose that all of these are midnights.
+    """
+    if gap.target.is_float:
+        return True  # gaps between floats have a step of their own
+    gaps = gap.forward(sample)[gap.target.name].drop_nulls()
+    step = _common_step(gap.own_units(sample))
+    if step == 0 or _common_step(gaps) % step == 0:
+        return True
+    return float(np.median(gaps.to_numpy())) < STEPS_OF_LONG_GAPS * step
+
+
+def _common_step(units: pl.Series) -> int:
+    """Return the largest number that divides all differences; 0 if there are none."""
+    values = units.drop_nulls().to_numpy()
+    return int(np.gcd.reduce(values - values.min())) if len(values) else 0
 
 
 def keeps_spikes(gap: Gap, sample: pl.DataFrame) -> bool:
