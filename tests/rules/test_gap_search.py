@@ -8,7 +8,7 @@ import pytest
 
 import arf_dask
 from arf_dask.rules.expressions import Name
-from arf_dask.rules.finding import sample_target
+from arf_dask.rules.targets import Target
 from arf_dask.rules.transforms.gap import Gap
 from arf_dask.rules.transforms.gap_search import keeps_step
 
@@ -17,7 +17,7 @@ START = datetime(2024, 1, 1)
 
 def whole_numbers(low: list[int], high: list[int]) -> tuple[Gap, pl.DataFrame]:
     frame = pl.DataFrame({"low": low, "high": high})
-    return Gap(sample_target(frame["high"]), Name("low"), 1, 0), frame
+    return Gap(Target("high", pl.Int64(), 0, 0, 1_000), Name("low"), 1, 0), frame
 
 
 @pytest.mark.parametrize(
