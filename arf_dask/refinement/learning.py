@@ -35,8 +35,11 @@ LEAST_FEATURE_ACCEPTANCE = 0.1
 MOST_FEATURE_CLIPPED = 0.02  # share of the real rows that it then misses
 LEAST_DISTINCTION = 4.0  # standard deviations of chance by which a derived feature differs in real and drawn rows
 LEAST_RELATED_ACCEPTANCE = 0.05  # share of drawn rows that are accepted by trees that see relations
-MOST_RELEARNED = 400_000  # real and drawn rows up to which trees are learned again with the validation rows
+MOST_RELEARNED = 10_000_000  # codes of real and drawn rows up to which trees are learned again with the validation rows
 RELEARNED_ROUNDS = 1.1  # trees that are learned then, of those that the validation rows chose
+# Mean ratio of drawn rows. It is one if they cover the real ones; where it is far smaller, nearly all real rows differ
+# from nearly all drawn ones, and accepting the least unlikely of these would distort everything.
+LEAST_MEAN_RATIO = 0.1
 CERTAINTY = 3.0  # standard errors by which the gain must exceed zero; the number of trees was chosen to make it large
 
 
@@ -71,7 +74,8 @@ def learn_trees(lesson: Lesson, settings: Boosting, seed: int) -> Learned:
     places = np.flatnonzero(lesson.sides.is_validation & ~lesson.sides.is_real)
     related = affordable(own, related, {number: codes[places] for number, codes in lesson.sides.codes.items()})
     gain = _measure_gain(join(own, related), lesson.sides)
-    if len(lesson.sides.is_real) <= MOST_RELEARNED and own.n_trees + related.n_trees:
+    n_codes = len(lesson.features) * len(lesson.sides.is_real)
+    if n_codes <= MOST_RELEARNED and own.n_trees + related.n_trees:
         numbers = _Rounds(*(math.ceil(RELEARNED_ROUNDS * trees.n_trees) for trees in (own, related)))
         all_rows = lesson.sides._replace(is_validation=np.zeros(len(lesson.sides.is_real), dtype=bool))
         own, related = _learn_steps(lesson._replace(sides=all_rows), settings, seed, numbers)
@@ -144,7 +148,8 @@ def learn_refinement(
     if learned.gain.nats <= (CERTAINTY * learned.gain.error if only_if_certain else 0.0):
         return None
     fresh = encode(features, Rows(rows.fresh, relations))
-    trees = join(learned.own, affordable(learned.own, learned.related, fresh))
+    own = covered(learned.own, fresh)
+    trees = own if own is not learned.own else join(own, affordable(own, learned.related, fresh))
     if not trees.n_trees:
         return None
     fresh = {new: fresh[old] for new, old in enumerate(trees.used)}
@@ -161,6 +166,24 @@ def learn_refinement(
 def _limit(log_ratios: Floats) -> Limit:
     """Return the limit of the ratio, given its logarithms of drawn rows."""
     return choose_cap(log_ratios, most_clipped=MOST_CLIPPED, least_acceptance=LEAST_ACCEPTANCE)
+
+
+def covered(own: BoostedTrees, codes: Mapping[int, Codes]) -> BoostedTrees:
+    """Return all trees of the first step, or the first of them if drawn rows would be too different from real ones.
+
+    Args:
+        own: the trees of the first step.
+        codes: of drawn rows, per feature.
+    """
+    trees = own
+    n_rows = len(next(iter(codes.values())))
+    while trees.n_trees:
+        log_ratios = trees.score(codes, n_rows)
+        log_mean, _ = mean_ratio(np.minimum(log_ratios, _limit(log_ratios).log_cap))
+        if log_mean >= np.log(LEAST_MEAN_RATIO):
+            return trees
+        trees = first_trees(own, trees.n_trees // 2)
+    return NO_TREES
 
 
 def affordable(own: BoostedTrees, related: BoostedTrees, codes: Mapping[int, Codes]) -> BoostedTrees:

@@ -12,6 +12,7 @@ from arf_dask.refinement.learning import (
     LearningRows,
     Lesson,
     affordable,
+    covered,
     distinction,
     feature_acceptance,
     learn_refinement,
@@ -150,6 +151,17 @@ def test_trees_that_see_relations_are_given_up_where_too_few_rows_would_be_accep
     # Ninety-nine rows of a hundred are rejected by either tree, but for one row in forty thousand.
     steep = boosted(*[(0, set(range(99)), -9.0, 9.0)] * 4)
     assert not affordable(own, steep, codes).n_trees
+
+
+def test_only_trees_that_drawn_rows_cover_are_kept() -> None:
+    codes = {0: np.repeat(np.arange(100, dtype=np.uint8), 10)}
+    mild = boosted((0, set(range(50)), -0.5, 0.4), (0, set(range(50)), -0.5, 0.4))
+    assert covered(mild, codes) is mild
+    # Two trees leave a mean ratio of exp(-2) and more, four of them one of 0.02.
+    steep = boosted(*[(0, set(range(99)), -1.0, 1.0)] * 4)
+    assert covered(steep, codes).n_trees == 2
+    hopeless = boosted((0, set(range(99)), -9.0, 1.0))
+    assert not covered(hopeless, codes).n_trees
 
 
 def test_derived_features_that_show_no_difference_are_not_seen() -> None:
