@@ -7,7 +7,7 @@ row. So a row costs one lookup per word and feature, however deep the trees are.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields
 from functools import cached_property
 from itertools import pairwise
@@ -196,8 +196,3 @@ def right_children(feature: Ints) -> NDArray[np.int64]:
     ends = leaf_ends(feature)
     nodes = np.arange(len(feature))
     return np.where(feature == LEAF, LEAF, ends[np.minimum(nodes + 1, len(feature) - 1)])
-
-
-def used_codes(trees: BoostedTrees, columns: Sequence[Codes]) -> dict[int, Codes]:
-    """Return the codes of the features that any tree splits on."""
-    return {feature: columns[feature] for feature in trees.used}

@@ -12,7 +12,6 @@ from arf_dask.refinement.boosted_trees import (
     leaf_ends,
     right_children,
     tree_bounds,
-    used_codes,
 )
 from tests.boosted import boosted, random_tree, walk
 from tests.hypothesis_profiles import examples
@@ -44,7 +43,7 @@ def test_scores_are_those_of_walking_down_every_tree(seed: int, sizes: list[int]
     trees = boosted(*nodes, base=float(rng.normal()), stages=stages)
     rows = np.column_stack(codes).tolist()
     expected = [trees.base + sum(walk(node, row) for node in nodes) for row in rows]
-    found = trees.score(used_codes(trees, codes), 40)
+    found = trees.score({feature: codes[feature] for feature in trees.used}, 40)
     assert found == pytest.approx(expected, abs=1e-9)
 
 

@@ -15,6 +15,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import polars as pl
 
+from arf_dask.data.axes import summarise_axis
 from arf_dask.rules.expressions import Name
 from arf_dask.rules.scoring import NEARLY_ALL, Scored
 from arf_dask.rules.targets import Target
@@ -80,8 +81,8 @@ def keeps_step(gap: Gap, sample: pl.DataFrame) -> bool:
 
 def _common_step(units: pl.Series) -> int:
     """Return the largest number that divides all differences; 0 if there are none."""
-    values = units.drop_nulls().to_numpy()
-    return int(np.gcd.reduce(values - values.min())) if len(values) else 0
+    summary = summarise_axis(units)
+    return 0 if summary is None else summary.step
 
 
 def keeps_spikes(gap: Gap, sample: pl.DataFrame) -> bool:
