@@ -81,3 +81,8 @@ __all__ = [
     "report",
     "synthesize",
 ]
+
+
+def __dir__() -> list[str]:
+    """List the public names."""
+    return [*__all__, "__version__"]

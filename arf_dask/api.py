@@ -15,7 +15,7 @@ from arf_dask.model import Model
 from arf_dask.options import FitOptions, Options, shows_options
 from arf_dask.release.fitting import checked_policy, tell_if_unguarded
 from arf_dask.release.policy import ReleasePolicy
-from arf_dask.reports import judge_release
+from arf_dask.reports import EVALUATION
 from arf_dask.runtime.cluster import runner_for
 from arf_dask.runtime.progress import ProgressFunction, progress_for
 from arf_dask.runtime.seeds import entropy
@@ -124,11 +124,9 @@ def fit(
     with progress_for(progress) as report, runner_for(client) as runner:
         if release is not None:
             frame = to_polars(train_rows, reading).frame
-            return Model(
-                fit_released(frame, release, fit_options, chosen_seed, runner, report), kept_back, judge_release
-            )
+            return Model(fit_released(frame, release, fit_options, chosen_seed, runner, report), kept_back, EVALUATION)
         with open_parts(train_rows, runner, reading) as parts:
-            return Model(fit_parts(parts, fit_options, chosen_seed, runner, report), kept_back, judge_release)
+            return Model(fit_parts(parts, fit_options, chosen_seed, runner, report), kept_back, EVALUATION)
 
 
 def load(path: PathLike, *, storage_options: Mapping[str, Any] | None = None) -> Model:
@@ -156,7 +154,7 @@ def load(path: PathLike, *, storage_options: Mapping[str, Any] | None = None) ->
     """
     fitted = read_model(path, storage_options)
     tell_if_unguarded(fitted)
-    return Model(fitted, judge=judge_release)
+    return Model(fitted, evaluation=EVALUATION)
 
 
 @shows_options
@@ -229,7 +227,7 @@ def forde(
         3
     """
     with progress_for(progress) as report, runner_for(client) as runner, open_parts(data, runner) as parts:
-        return Model(refit_leaves(forest, parts, runner, report))
+        return Model(refit_leaves(forest, parts, runner, report), evaluation=EVALUATION)
 
 
 def forge(

@@ -129,14 +129,45 @@ def missing_extra(what: str, extra: str) -> MissingExtraError:
 
 def unknown_column(name: object, known: Iterable[str], where: str) -> OptionError:
     """Return the error for an unknown column, with suggestions."""
-    near = get_close_matches(str(name), list(known), n=3)
+    near = near_names(str(name), known)
     hint = f" Did you mean {' or '.join(map(repr, near))}?" if near else ""
     return OptionError(f"{where}: no column {name!r} in the data.{hint}")
 
 
+def near_names(name: str, known: Iterable[str]) -> list[str]:
+    """Return up to three names that resemble a name, whatever the case of their letters.
+
+    >>> near_names("AGE", ["age", "wage", "sex"])
+    ['age', 'wage']
+    """
+    by_folded: dict[str, str] = {}
+    for one in known:
+        by_folded.setdefault(one.casefold(), one)
+    return [by_folded[folded] for folded in get_close_matches(name.casefold(), by_folded, n=3)]
+
+
+# The same things as other libraries call them.
+ELSEWHERE = {
+    "random_state": "seed",
+    "random_seed": "seed",
+    "n_estimators": "trees",
+    "num_trees": "trees",
+    "min_samples_leaf": "min_leaf",
+    "min_node_size": "min_leaf",
+    "mtry": "max_features",
+    "delta": "tolerance",
+    "max_iters": "max_rounds",
+    "max_iter": "max_rounds",
+    "verbose": "progress",
+    "primary_key": "keys",
+    "constraints": "rules",
+    "n_jobs": "client (trees grow on all cores, or on the Dask cluster of client=)",
+}
+
+
 def unknown_option(name: str, known: Iterable[str]) -> OptionError:
     """Return the error for an unknown option, with suggestions."""
-    near = get_close_matches(name, list(known), n=3)
+    near = [ELSEWHERE[name]] if name in ELSEWHERE else get_close_matches(name, list(known), n=3)
     hint = f" Did you mean {' or '.join(near)}?" if near else f" Available options: {', '.join(sorted(known))}."
     return OptionError(f"no option {name!r}.{hint}")
 

@@ -8,16 +8,17 @@ from typing import Any, Literal, Protocol, Unpack, overload
 
 import polars as pl
 
-from arf_dask.data.frames import check_kind, to_kind
+from arf_dask.data.frames import check_kind, to_kind, to_polars
 from arf_dask.errors import OptionError
 from arf_dask.forest.fitted import Fitted
 from arf_dask.inference.dask_rows import dask_frame
 from arf_dask.inference.row_plan import lazy_frame, plan_rows
 from arf_dask.inference.sources import check_memory, check_policy, check_rows
-from arf_dask.options import SampleOptions
+from arf_dask.options import SHADOWS, SampleOptions
 from arf_dask.queries import ModelQueries
 from arf_dask.release.fitting import release_report
 from arf_dask.release.policy import Limits
+from arf_dask.reporting.result import Report
 from arf_dask.runtime.progress import ProgressFunction, progress_for
 from arf_dask.runtime.seeds import entropy
 from arf_dask.sinks import Gate, ModelSinks
@@ -27,12 +28,17 @@ from arf_dask.typing import FrameKind, OnImpossible, PathLike
 Draw = Callable[[int], pl.DataFrame]  # draws the first n rows of a result
 
 
-class Judge(Protocol):
-    """The signature of a release gate, which raises a ReleaseError unless the rows may be published."""
+class Evaluation(Protocol):
+    """The reports on rows of a model. They are made by modules that import this one."""
 
-    def __call__(
+    @property
+    def report(self) -> Callable[..., Report]:
+        """Measure fidelity and privacy of synthetic rows, see `arf_dask.report`."""
+
+    def judge(
         self, model: Model, limits: Limits, real: Any, holdout: Any, draw: Draw, n: int, seed: int, progress: Any
-    ) -> object: ...
+    ) -> object:
+        """Raise a ReleaseError unless rows may be published."""
 
 
 class Model(ModelQueries, ModelSinks):
@@ -47,10 +53,12 @@ class Model(ModelQueries, ModelSinks):
           accuracy  ... out of bag after ...
     """
 
-    def __init__(self, fitted: Fitted, holdout: pl.DataFrame | None = None, judge: Judge | None = None) -> None:
+    def __init__(
+        self, fitted: Fitted, holdout: pl.DataFrame | None = None, evaluation: Evaluation | None = None
+    ) -> None:
         super().__init__(fitted)
         self._holdout = holdout
-        self._judge = judge
+        self._evaluation = evaluation
 
     @property
     def holdout(self) -> pl.DataFrame | None:
@@ -88,8 +96,9 @@ class Model(ModelQueries, ModelSinks):
             given: A condition that every returned row satisfies exactly. A dict such as `{"sex": "Female", "age":
                 (30, 40), "state": ["CA", "NY"], "bonus": None}` gives a value, a closed interval (None leaves an end
                 open; see `arf_dask.Interval` for other intervals), a list of choices, or None for missing. A list of
-                such dicts is a disjunction. A frame holds one condition per row, in which null means unknown; results
-                are in the order of its rows, `n` for each.
+                such dicts is a disjunction. A Polars expression such as `(pl.col("age") > 30) & (pl.col("sex") ==
+                "Female")` compares columns with values; every row satisfies `filter` of it. A frame holds one
+                condition per row, in which null means unknown; results are in the order of its rows, `n` for each.
             on_impossible: How to handle a condition of probability zero. "raise" raises an error that names it. "null"
                 returns the given values, and nulls elsewhere. "relax" keeps the given values and draws the other
                 columns from the nearest leaves: it ignores as few variables as possible, one at a time, choosing the
@@ -140,15 +149,13 @@ class Model(ModelQueries, ModelSinks):
             raise OptionError(f"publish_if={gate.limits!r}: give arf_dask.Limits(...).")
         if mode == "resume" and seed is None:
             raise OptionError('publish_if: mode="resume" needs the seed of the run that is resumed.')
-        if self._judge is None:
-            raise OptionError("publish_if: only models of fit, synthesize and load can be judged.")
         chosen = entropy(seed)
 
         def draw(rows: int) -> pl.DataFrame:
             planned = self.sample(n, frame="lazy", **{**about, "seed": chosen})
             return planned.head(rows).collect()
 
-        self._judge(self, gate.limits, gate.real, gate.holdout, draw, n, chosen, progress)
+        self._evaluated("publish_if").judge(self, gate.limits, gate.real, gate.holdout, draw, n, chosen, progress)
         return chosen
 
     def without_refinement(self) -> Model:
@@ -164,7 +171,7 @@ class Model(ModelQueries, ModelSinks):
             >>> model.refinement is None, model.without_refinement().refinement is None
             (False, True)
         """
-        return Model(replace(self._fitted, refinement=None), self._holdout, self._judge)
+        return Model(replace(self._fitted, refinement=None), self._holdout, self._evaluation)
 
     def without_smoothing(self) -> Model:
         """Return a model with the raw proportions of training rows in every leaf, without shrinkage.
@@ -180,7 +187,60 @@ class Model(ModelQueries, ModelSinks):
             >>> round(model.without_smoothing().probability({"sex": "f"}), 6)
             0.75
         """
-        return Model(replace(self._fitted, tables=self._fitted.tables.without_smoothing(), refinement=None))
+        tables = self._fitted.tables.without_smoothing()
+        return Model(replace(self._fitted, tables=tables, refinement=None), self._holdout, self._evaluation)
+
+    def report(
+        self,
+        real: Any,
+        holdout: Any = None,
+        *,
+        synthetic: Any = None,
+        target: str | None = None,
+        seed: int | None = None,
+        shadows: int = SHADOWS,
+        show_rows: bool = False,
+        progress: bool | ProgressFunction | None = None,
+    ) -> Report:
+        """Measure the fidelity of rows of this model to the real ones, and what privacy attacks reveal.
+
+        Equivalent to `arf_dask.report(real, synthetic, holdout=holdout, model=model, ...)`.
+
+        Args:
+            real: The rows that the model was fitted to, or the whole table that they and the held-out rows are of.
+            holdout: Real rows that the model never saw; None uses those of `fit(..., holdout=0.1)`, if there are any.
+            synthetic: The rows to evaluate; None draws as many as there are real ones.
+            target: A column to predict, as in `arf_dask.report`.
+            seed: The random seed, for repeatable results; None uses a fresh one.
+            shadows: The number of shadow models, as in `arf_dask.report`.
+            show_rows: Whether to show exposed real rows, as in `arf_dask.report`.
+            progress: Whether to show progress, as in `fit`.
+
+        Returns:
+            A `Report`: `to_dict()`, `to_frame()`, `save("report.html")`.
+
+        Raises:
+            DataError: If the frames have different columns, or no rows.
+            OptionError: If `target` is not a column, or an argument is invalid.
+
+        Examples:
+            >>> import arf_dask, polars as pl
+            >>> rows = pl.DataFrame({"x": [i % 7 for i in range(300)], "y": [i % 3 == 0 for i in range(300)]})
+            >>> model = arf_dask.fit(rows[:200], trees=5, seed=1)
+            >>> model.report(rows[:200], rows[200:], shadows=0, seed=0, progress=False).verdict.privacy
+            'Attack-tested: too few held-out rows to rule out a leak'
+        """
+        evaluation, chosen, real_rows = self._evaluated("report"), entropy(seed), to_polars(real).frame
+        rows = self.sample(real_rows.height, seed=chosen, progress=progress) if synthetic is None else synthetic
+        measuring = {"target": target, "seed": chosen, "shadows": shadows, "show_rows": show_rows, "progress": progress}
+        return evaluation.report(real_rows, rows, model=self, holdout=holdout, **measuring)
+
+    def _evaluated(self, what: str) -> Evaluation:
+        if self._evaluation is None:
+            raise OptionError(
+                f"{what}: a pickled model cannot be evaluated. Save the model that arf_dask.fit returned, and load it."
+            )
+        return self._evaluation
 
     def save(self, path: PathLike, storage_options: Mapping[str, Any] | None = None) -> None:
         """Save the model to a directory for `arf_dask.load`. It contains statistics, but no training rows.
@@ -204,5 +264,5 @@ class Model(ModelQueries, ModelSinks):
         save_model(self._fitted, path, storage_options)
 
     def __getstate__(self) -> dict[str, Any]:
-        # Held-out rows are not pickled, nor is the release gate, which needs them.
-        return {"_fitted": self._fitted, "_holdout": None, "_judge": None}
+        # Held-out rows are not pickled, nor are the reports, which need them.
+        return {"_fitted": self._fitted, "_holdout": None, "_evaluation": None}

@@ -35,6 +35,11 @@ class ModelTables(TextInNotebooks):
         return self._schema
 
     @property
+    def columns(self) -> list[str]:
+        """The names of the columns, in order."""
+        return self.schema.names
+
+    @property
     def rules(self) -> list[Rule]:
         """The rules of the table: constraints between columns of a row, detected or declared.
 

@@ -17,6 +17,7 @@ SUPPORTS = get_args(Support)
 DEPENDENCES = get_args(DependenceKind)
 KINDS = ("categorical", "numeric", "key")
 ROWS_PER_FILE = 1_000_000  # default rows per file of a data set
+SHADOWS = 16  # default number of shadow models that a report attacks with
 LEAF_ROWS, REFINED_LEAF_ROWS = 20, 50  # defaults of min_leaf, without and with a refinement
 REFINED_ROWS = 500  # minimum training rows of a refinement, unless it is asked for
 

@@ -16,7 +16,7 @@ from arf_dask.errors import KeyColumnWarning, OptionError, ReleaseError, unknown
 from arf_dask.forest.fitted import Fitted
 from arf_dask.inference.forge import BLOCK_ROWS
 from arf_dask.model import Draw, Model
-from arf_dask.options import Options
+from arf_dask.options import SHADOWS, Options
 from arf_dask.release.fitting import shrink_leaves
 from arf_dask.release.policy import Limits
 from arf_dask.reporting.columns import Sides, align, without_holdout
@@ -32,7 +32,6 @@ from arf_dask.runtime.seeds import Stage, entropy, generator
 from arf_dask.training.refining import NOT_PROTECTED, People
 from arf_dask.training.stages import Harden, fit_parts
 
-SHADOWS = 16
 JUDGED_BLOCKS = 3  # maximum number of blocks that the gate evaluates
 # Options that shadow models do not inherit, as they may name columns that a shadow lacks.
 NOT_FOR_SHADOWS = ("columns", "keys", "bundles", "rules", "find_rules", "strict_rules", "seed", "release")
@@ -147,7 +146,7 @@ def make_refit(model: Model | None, sides: Sides) -> Refit:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", KeyColumnWarning)
             read = Options.read({**options, "columns": column_kinds, "find_rules": False})
-            return Model(_fit_shadow(rows, read, seed, shrink, people))
+            return Model(_fit_shadow(rows, read, seed, shrink, people), evaluation=EVALUATION)
 
     def shrink(fitted: Fitted) -> Fitted:
         return replace(fitted, tables=shrink_leaves(fitted.tables, shrinkage))
@@ -196,6 +195,16 @@ def judge_release(
     n_judged = min(n, JUDGED_BLOCKS * BLOCK_ROWS)
     report_options = {"holdout": holdout, "model": model, "seed": seed, "shadows": limits.shadows, "progress": progress}
     return check_limits(report(real, draw(n_judged), **report_options), limits)
+
+
+class Reports:
+    """The reports that models make of their own rows."""
+
+    report = staticmethod(report)
+    judge = staticmethod(judge_release)
+
+
+EVALUATION = Reports()
 
 
 def check_limits(made: Report, limits: Limits) -> Report:

@@ -20,6 +20,7 @@ from arf_dask.model import Model
 from arf_dask.options import ROWS_PER_FILE, FitOptions, Options, shows_options
 from arf_dask.release.fitting import checked_policy
 from arf_dask.release.policy import Limits, ReleasePolicy
+from arf_dask.reports import EVALUATION
 from arf_dask.runtime.cluster import runner_for
 from arf_dask.runtime.progress import ProgressFunction, progress_for
 from arf_dask.runtime.seeds import entropy
@@ -145,7 +146,7 @@ def synthesize(
     ):
         if n is not None and to is None and not (isinstance(data, pl.LazyFrame) or is_dask(data)):
             check_memory(n, len(parts.dtypes))
-        model = Model(fit_parts(parts, checked, chosen, runner, report))
+        model = Model(fit_parts(parts, checked, chosen, runner, report), evaluation=EVALUATION)
         rows, to_original = parts.n_rows if n is None else n, parts.to_original
     return _deliver(model, data, to, rows, to_original, sampling, writing)
 

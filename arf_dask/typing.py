@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Literal, Protocol, TypeVar
 
 import numpy as np
+import polars as pl
 from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
@@ -29,7 +30,7 @@ TableMode = Literal["error", "append", "overwrite"]  # handling of an existing t
 FrameKind = Literal["polars", "pandas", "arrow", "lazy", "dask"]  # type of the returned frame
 Bundles = str | bool | Sequence[Sequence[str]]
 PathLike = str | os.PathLike[str]
-Condition = Mapping[str, Any] | Sequence[Mapping[str, Any]] | None  # a condition other than a frame
+Condition = Mapping[str, Any] | Sequence[Mapping[str, Any]] | pl.Expr | None  # a condition other than a frame
 
 
 class Frame(Protocol):

@@ -40,7 +40,8 @@ from arf_dask.data.files import Reading, is_read_by_polars, read, read_dtypes
 from arf_dask.data.holdout import Split, split_holdout
 from arf_dask.errors import OptionError
 from arf_dask.model import Model
-from arf_dask.reports import SHADOWS, report
+from arf_dask.options import SHADOWS
+from arf_dask.reports import report
 from arf_dask.runtime.cluster import use_scheduler
 from arf_dask.runtime.disk import library_versions
 from arf_dask.runtime.seeds import entropy

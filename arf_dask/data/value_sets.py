@@ -128,6 +128,22 @@ class ValueSet:
     def __and__(self, other: ValueSet) -> ValueSet:
         return ValueSet(self.dtype, self.null and other.null, self.nan and other.nan, tuple(self._common(other)))
 
+    def complement(self, *, null: bool) -> ValueSet:
+        """Return the set of all other values of a column of numbers, dates or times.
+
+        Args:
+            null: whether null is among the values; otherwise it is in neither set.
+        """
+        is_float = self.dtype in FLOATS
+        spans, low = [], -math.inf
+        for span in self.spans:
+            if span.low > low:
+                spans.append(Span(low, math.nextafter(span.low, -math.inf) if is_float else span.low - 1))
+            low = math.nextafter(span.high, math.inf) if is_float else span.high + 1
+        if low < math.inf:
+            spans.append(Span(low, math.inf))
+        return ValueSet(self.dtype, null and not self.null, is_float and not self.nan, tuple(spans))
+
     def _common(self, other: ValueSet) -> Iterator[Span]:
         if EVERYWHERE in self.spans or EVERYWHERE in other.spans:
             yield from other.spans if EVERYWHERE in self.spans else self.spans
@@ -234,9 +250,10 @@ def read_alternatives(given: Any, where: str = "given") -> list[Mapping[str, Any
         or isinstance(given, str)
         or not all(isinstance(entry, Mapping) for entry in given)
     ):
+        or_frame = "" if where == "event" else ", or a frame with one condition per row"
         raise OptionError(
-            f"{where} is a {type(given).__name__}. Give a dict of column to value, interval or list of choices; "
-            "a list of such dicts; or a frame with one condition per row."
+            f"{where} is a {type(given).__name__}. Give a dict of column to value, interval or list of choices, such "
+            f"as {{'age': (30, 40)}}, a list of such dicts, a Polars expression such as pl.col('age') > 30{or_frame}."
         )
     if not given:
         raise OptionError(f"{where}: an empty list. Give at least one alternative.")

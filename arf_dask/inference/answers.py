@@ -580,16 +580,20 @@ def _checked_names(fitted: Fitted, columns: Sequence[str] | None) -> list[str]:
     """Validate column names; return all modelled columns if None."""
     if columns is None:
         return [name for name in fitted.dtypes if name not in fitted.schema.keys]
-    names = [columns] if isinstance(columns, str) else list(columns)
+    names = [columns] if isinstance(columns, str) else columns
+    if not isinstance(names, Sequence) or not all(isinstance(name, str) for name in names):
+        raise OptionError(f"columns={columns!r}: give a list of column names.")
     for name in names:
         if name not in fitted.dtypes:
             raise unknown_column(name, fitted.dtypes, "columns")
         if name in fitted.schema.keys:
             raise OptionError(f"columns: {name!r} is an identifier and not modelled. Leave it out.")
-    return names
+    return list(names)
 
 
 def _check_number_column(fitted: Fitted, name: str, what: str) -> None:
+    if not isinstance(name, str):
+        raise OptionError(f"{what}: column={name!r}: give the name of one column.")
     _checked_names(fitted, [name])
     if _has_levels(fitted, name):
         raise OptionError(f"{what}: {name!r} has levels ({fitted.dtypes[name]}), not numbers. Use probability.")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,6 +14,7 @@ from arf_dask.data.frames import is_frame, to_polars
 from arf_dask.data.value_sets import Box, Region, Span, ValueSet, column_values, read_alternatives
 from arf_dask.errors import DataError, ImpossibleConditionError, OptionError, unknown_column
 from arf_dask.forest.fitted import Fitted
+from arf_dask.inference.condition_expressions import read_expression
 from arf_dask.inference.conditions import unseen_level
 from arf_dask.inference.fitting import fitting_to
 from arf_dask.rules.evaluation import satisfied
@@ -46,7 +47,7 @@ Known = Given | pl.DataFrame | None  # a frame has one condition per row, in the
 
 
 def read_given(given: Any, fitted: Fitted, where: str = "given") -> Known:
-    """Read what a caller knows: a dict, a list of dicts as alternatives, a frame of conditions, or None.
+    """Read what a caller knows: a dict, a list of dicts as alternatives, an expression, a frame of conditions, or None.
 
     Args:
         given: what the caller gave.
@@ -59,9 +60,32 @@ def read_given(given: Any, fitted: Fitted, where: str = "given") -> Known:
 
 
 def read_condition(given: Any, fitted: Fitted, where: str = "given") -> Given:
-    """Read a dict, or a list of dicts as alternatives; raise an OptionError for what cannot be a condition."""
-    boxes = tuple(_read_box(one, fitted, where) for one in read_alternatives(given, where))
-    return make_given(boxes, fitted, f"{where}={given!r}")
+    """Read a dict, a list of dicts as alternatives, or an expression; raise an OptionError for anything else."""
+    if isinstance(given, pl.Expr):
+        alternatives: Sequence[Mapping[Any, Any]] = read_expression(given, _Columns(fitted, where), where)
+        text = f"{where}={given}"
+    else:
+        alternatives, text = read_alternatives(given, where), f"{where}={given!r}"
+    return make_given(tuple(_read_box(one, fitted, where) for one in alternatives), fitted, text)
+
+
+@dataclass(frozen=True)
+class _Columns:
+    """The columns that conditions may refer to."""
+
+    fitted: Fitted
+    where: str
+
+    def dtype(self, name: str) -> pl.DataType:
+        """Return the dtype of a column; raise an OptionError for columns that have no conditions."""
+        _check_column(name, self.fitted, self.where)
+        return self.fitted.dtypes[name]
+
+    def levels(self, name: str) -> pl.Series | None:
+        """Return the levels of a column, or None if it has a range instead."""
+        column = user_column(name, self.fitted.schema, self.fitted.relations)
+        is_plain = name not in self.fitted.relations.targets and column.kind == "categorical"
+        return column.levels if is_plain else None
 
 
 def make_given(boxes: tuple[Box, ...], fitted: Fitted, text: str) -> Given:

@@ -12,9 +12,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from arf_dask.api import fit, load
-from arf_dask.options import ROWS_PER_FILE
+from arf_dask.options import ROWS_PER_FILE, SHADOWS
 from arf_dask.release.policy import Limits, measured_figures
-from arf_dask.reports import SHADOWS, check_limits, report
+from arf_dask.reports import check_limits, report
 from arf_dask.runtime.urls import is_url
 from arf_dask.storage.iceberg import open_table
 from arf_dask.storage.manifest import Manifest

@@ -8,6 +8,7 @@ combination of a bundle: points; or an interval of a number line) and *codes*, t
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -17,6 +18,7 @@ import polars as pl
 
 from arf_dask.data.axes import Axis
 from arf_dask.data.keys import KeyShape
+from arf_dask.errors import unknown_column
 from arf_dask.rules.relations import Rule
 from arf_dask.runtime.display import TextInNotebooks, count, printable
 from arf_dask.typing import Flags, Floats, Ints, Kind
@@ -131,6 +133,8 @@ class Schema(TextInNotebooks):
         >>> schema = arf_dask.fit(data, keys=["id"], trees=5, seed=1).schema
         >>> schema.names, schema.keys, schema.bundles
         (['id', 'kind', 'code'], ['id'], [['kind', 'code']])
+        >>> schema["kind"]
+        Column('kind', String, categorical, 2 levels)
     """
 
     columns: tuple[Column, ...]
@@ -168,6 +172,18 @@ class Schema(TextInNotebooks):
             for variable_id, variable in enumerate(self.variables)
             for member, column_id in enumerate(variable.columns)
         }
+
+    def __getitem__(self, name: str) -> Column:
+        """Return a column by its name; raise an OptionError for an unknown one."""
+        if name not in self:
+            raise unknown_column(name, self.names, "schema")
+        return self.columns[self.positions[name]]
+
+    def __contains__(self, name: object) -> bool:
+        return isinstance(name, str) and name in self.positions
+
+    def __iter__(self) -> Iterator[Column]:
+        return iter(self.columns)
 
     @property
     def keys(self) -> list[str]:

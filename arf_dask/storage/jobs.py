@@ -172,6 +172,8 @@ def describe_given(given: Any) -> tuple[str | None, str | None]:
         names = ", ".join(map(repr, given.columns))
         text = f"{given.height:,} condition{'s' if given.height != 1 else ''} on {names}"
         return _clip(text), hashlib.sha256(_frame_bytes(given)).hexdigest()
+    if isinstance(given, pl.Expr):
+        return _clip(str(given)), hashlib.sha256(given.meta.serialize(format="json").encode()).hexdigest()
     text = repr(_canonical(given))
     return _clip(text), hashlib.sha256(text.encode()).hexdigest()
 
