@@ -15,6 +15,7 @@ from arf_dask.rules.functions import FUNCTIONS, NUMBERS, floor_division, in_cale
 Flags = NDArray[np.bool_]
 RELATIVE = 1e-9  # relative tolerance for floats without a fixed number of decimals
 ABSOLUTE = 1e-12
+SUM_NOISE = 1e-11  # absolute error of sums of floats that were written with about twelve digits
 MOST_DIGITS = 10_000  # largest number of characters or digits that functions take as an argument
 
 
@@ -194,9 +195,8 @@ def _same_numbers(values: pl.Series, formula: pl.Series, decimals: int | None) -
         return column_values == formula_values
     column_values, formula_values = column_values.cast(pl.Float64), formula_values.cast(pl.Float64)
     half_unit = 0.5 * 10.0**-decimals * (1 + 1e-6) if decimals is not None else 0.0
-    return (column_values - formula_values).abs() <= half_unit + ABSOLUTE + column_values.abs() * (
-        RELATIVE if decimals is None else 1e-12
-    )
+    room = (ABSOLUTE, 1e-12) if decimals is not None else (SUM_NOISE, RELATIVE)
+    return (column_values - formula_values).abs() <= half_unit + room[0] + column_values.abs() * room[1]
 
 
 def satisfied(rule: Comparison, frame: pl.DataFrame, decimals: Mapping[str, int | None]) -> tuple[Flags, Flags]:

@@ -12,6 +12,7 @@ from arf_dask.data.axes import FLOATS, summarise_axis
 from arf_dask.rules.evaluation import kind_of_dtype
 from arf_dask.rules.expressions import Comparison, Name, Operation, columns_of
 from arf_dask.rules.grids import find_grid
+from arf_dask.rules.linear_search import search_linear
 from arf_dask.rules.number_search import Guess, Numbers, search_sums
 from arf_dask.rules.order_search import LEAST_ROWS as LEAST_ORDERED_ROWS
 from arf_dask.rules.order_search import (
@@ -62,13 +63,16 @@ class Findings:
         return Findings(formulas, orders, self.differences, grids, hours)
 
 
-def find_rules(sample: pl.DataFrame, skip: Collection[str], rng: np.random.Generator) -> Findings:
+def find_rules(
+    sample: pl.DataFrame, skip: Collection[str], rng: np.random.Generator, n_rows: int | None = None
+) -> Findings:
     """Find the formulas, orders, differences and grids that a sample of rows supports.
 
     Args:
         sample: rows of the table; duplicate rows are dropped.
         skip: columns that no rule may determine or use, such as identifiers.
         rng: draws the rows of each search, and shuffles rows to estimate chance agreement.
+        n_rows: rows of the table; None for those of the sample.
     """
     names = [name for name in sample.columns if name not in skip]
     frame = sample.select([pl.nth(sample.columns.index(name)) for name in names]).unique(maintain_order=True)
@@ -77,6 +81,7 @@ def find_rules(sample: pl.DataFrame, skip: Collection[str], rng: np.random.Gener
         return Findings([], _named_orders(frame, targets), [], [])
     numbers = _numbers(frame, targets, ("integer", "number"))
     guesses = [*search_copies(numbers), *search_sums(numbers, rng), *search_products(numbers, rng)]
+    guesses += search_linear(numbers, frame, rng)
     guesses += [*search_parts(frame), *search_text_copies(frame), *_time_copies(frame, targets)]
     scored = [
         scored_guess
@@ -101,7 +106,8 @@ def find_rules(sample: pl.DataFrame, skip: Collection[str], rng: np.random.Gener
         for name in names
         if name not in decided_names
     ]
-    return Findings(formulas, orders, search_differences(frame), [grid for grid in grids if grid is not None], hours)
+    differences = search_differences(frame, sample.height if n_rows is None else n_rows)
+    return Findings(formulas, orders, differences, [grid for grid in grids if grid is not None], hours)
 
 
 def find_text_dates(sample: pl.DataFrame, skip: Collection[str]) -> Findings:

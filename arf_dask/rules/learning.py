@@ -89,7 +89,7 @@ def learn_relations(
             series.name for series in sample if _names_rows(series, parts.n_rows) or _is_pattern(series.name)
         }
         with np.errstate(all="ignore"):  # guesses that overflow are rejected
-            findings = find_rules(sample, {*keys, *key_like_names}, generator(0, Stage.RULES))
+            findings = find_rules(sample, {*keys, *key_like_names}, generator(0, Stage.RULES), parts.n_rows)
     elif find_dates:
         findings = find_text_dates(sample, keys)
     findings = findings.without(fixed)

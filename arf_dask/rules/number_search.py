@@ -1,4 +1,4 @@
-"""Search for formulas between numbers by hashing: sums of columns are looked up on a few rows at a time.
+"""Search for short formulas between numbers by hashing: sums of columns are looked up on a few rows at a time.
 
 Each try draws a few rows. A relation that holds in a share `s` of the rows holds in all drawn rows with probability
 `s ** rows`, so that several tries also find relations with exceptions. The weighted sum of a column over the drawn
@@ -117,7 +117,7 @@ def draw_tries(
 def _sums(
     numbers: Numbers, rows: NDArray[np.int64], columns: NDArray[np.int64], rng: np.random.Generator
 ) -> Iterator[Guess]:
-    """Yield columns that are a sum or difference of two, three or four others."""
+    """Yield columns that are a sum or difference of two or three others."""
     values = numbers.values[np.ix_(rows, columns)]
     row_weights = rng.uniform(0.5, 1.5, len(rows)) * rng.choice([-1.0, 1.0], len(rows))
     hashes, hash_sizes = row_weights @ values, np.abs(row_weights) @ np.abs(values)
@@ -130,7 +130,6 @@ def _sums(
     if len(hashes) <= VERY_MANY_COLUMNS:
         yield from _four(names, hashes, first, second, sums, tolerances)
     if len(hashes) <= MANY_COLUMNS:
-        yield from _five(names, hashes, first, second, sums, tolerances)
         whole = numbers.whole[columns]
         yield from _multiples(names, hashes, whole, tolerances)
 
@@ -185,27 +184,6 @@ def _four(
         if len({a, b, c, d}) == 4:
             difference = Operation("-", Operation("+", Name(names[a]), Name(names[b])), Name(names[c]))
             yield Guess(names[d], difference)
-
-
-def _five(
-    names: list[str], hashes: Floats, first: NDArray[np.int64], second: NDArray[np.int64], sums: Floats, reach: Floats
-) -> Iterator[Guess]:
-    sum_order = np.argsort(sums)
-    for target in range(len(hashes)):
-        for sum_index, pair_index in _matches(
-            sums[sum_order], hashes[target] - sums, reach[target] + reach[first] + reach[second]
-        ):
-            members = [
-                int(x)
-                for x in (
-                    first[sum_order[sum_index]],
-                    second[sum_order[sum_index]],
-                    first[pair_index],
-                    second[pair_index],
-                )
-            ]
-            if len({*members, target}) == 5 and members == sorted(members):
-                yield Guess(names[target], _sum_of([names[i] for i in members]))
 
 
 def _multiples(names: list[str], hashes: Floats, whole: NDArray[np.bool_], reach: Floats) -> Iterator[Guess]:
@@ -265,12 +243,12 @@ def _line_guess(numbers: Numbers, x: int, y: int, slope: float, start: float, ru
         return
     node: Node = Name(numbers.names[x])
     if factor == -1:
-        yield Guess(numbers.names[y], Operation("-", Constant(_tidy(offset)), node))
+        yield Guess(numbers.names[y], Operation("-", Constant(tidy(offset)), node))
         return
     if factor != 1:
-        node = Operation("*", node, Constant(_tidy(factor)))
+        node = Operation("*", node, Constant(tidy(factor)))
     if offset:
-        node = Operation("+" if offset > 0 else "-", node, Constant(_tidy(abs(offset))))
+        node = Operation("+" if offset > 0 else "-", node, Constant(tidy(abs(offset))))
     yield Guess(numbers.names[y], node)
 
 
@@ -289,5 +267,6 @@ def shortest(value: float, room: float) -> float:
     return value
 
 
-def _tidy(value: float) -> int | float:
+def tidy(value: float) -> int | float:
+    """Return whole numbers as integers."""
     return int(value) if float(value).is_integer() else value

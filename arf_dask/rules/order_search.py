@@ -13,6 +13,7 @@ from arf_dask.data.dates import date_form, read_dates
 from arf_dask.rules.evaluation import kind_of_dtype
 from arf_dask.rules.expressions import Name
 from arf_dask.rules.number_search import Guess, Numbers
+from arf_dask.runtime.seeds import Stage, generator
 from arf_dask.typing import Floats
 
 LEAST_ROWS = 40
@@ -37,6 +38,8 @@ ALIKE = 4  # maximum ratio of the mean magnitudes of two columns that may have t
 SCREEN_ROWS = 100
 COMMON = 0.02  # values with a larger share of rows are no evidence of a copy
 COPY_SHARE = 0.02
+WINDOW_SHARE = 0.05  # share of the rows, similar in one column, among which another one is exchanged
+SIMILAR_RATIO = 2  # minimum ratio of equal rows to those after such an exchange
 SPIKE = 4  # minimum ratio of exactly equal values to the mean count at the six nearest steps
 
 
@@ -133,11 +136,16 @@ def _shuffle(column: Floats, rng: np.random.Generator) -> Floats:
     return shuffled
 
 
-def search_differences(frame: pl.DataFrame) -> list[tuple[str, str]]:
-    """Return the pairs of text columns with common levels that are never equal, although chance predicts equal rows."""
+def search_differences(frame: pl.DataFrame, n_rows: int) -> list[tuple[str, str]]:
+    """Return the pairs of text columns with common levels that are never equal, although chance predicts equal rows.
+
+    Args:
+        frame: a sample, in which no row may be equal.
+        n_rows: rows of the table, on all of which the pairs are verified: enough of them are expected to be equal.
+    """
     different_pairs = []
     for first_name, second_name, n_expected, n_same, _ in _text_pairs(frame):
-        if n_same == 0 and n_expected >= SURPRISE / 2:
+        if n_same == 0 and n_expected * max(n_rows / max(frame.height, 1), 1.0) >= SURPRISE / 2:
             different_pairs.append((first_name, second_name))
     return different_pairs
 
@@ -187,9 +195,27 @@ def search_copies(numbers: Numbers) -> list[Guess]:
             n_same = (rare_values[:, [x]] == numbers.values).sum(axis=0)
         n_known = (~np.isnan(numbers.values[:, [x]]) & ~np.isnan(numbers.values)).sum(axis=0)
         for y in np.flatnonzero((n_same >= np.maximum(COPY_SHARE * n_known, 20)) & (np.arange(len(n_same)) > x)):
-            if is_spike(numbers.values[:, y] - numbers.values[:, x], _step(numbers, int(y))):
+            is_copy = is_spike(numbers.values[:, y] - numbers.values[:, x], _step(numbers, int(y)))
+            if is_copy and _beats_similar_rows(rare_values[:, x], numbers.values[:, y], int(n_same[y])):
                 guesses.append(Guess(numbers.names[y], Name(numbers.names[x])))
     return guesses
+
+
+def _beats_similar_rows(values: Floats, others: Floats, n_same: int) -> bool:
+    """Whether two columns are equal more often than if one is exchanged among rows with similar values of the other.
+
+    Columns with few values that depend on each other are equal in many rows, without one being a copy of the other.
+    """
+    is_known = ~np.isnan(values) & ~np.isnan(others)
+    values, others = values[is_known], others[is_known]
+    rng = generator(0, Stage.RULES, 3)
+    window = np.empty(len(values), dtype=np.int64)
+    window[np.lexsort((rng.random(len(values)), values))] = np.arange(len(values)) // max(
+        int(WINDOW_SHARE * len(values)), 2
+    )
+    exchanged = np.empty_like(others)
+    exchanged[np.argsort(window, kind="stable")] = others[np.lexsort((rng.random(len(values)), window))]
+    return n_same >= SIMILAR_RATIO * int((values == exchanged).sum())
 
 
 def _without_common(column: Floats) -> Floats:

@@ -140,7 +140,7 @@ def _remainders(own: pl.Series, value: pl.Series, target: Target) -> tuple[float
         return ()
     differences = own.cast(pl.Float64) - value.cast(pl.Float64)
     tolerance = 0.5 * 10.0**-target.decimals * (1 + 1e-6) + 1e-9
-    rounded_differences = differences.round(max(target.decimals - 1, 0))
+    rounded_differences = differences.round(target.decimals)
     difference_counts = rounded_differences.value_counts(sort=True, name="rows")
     levels = [float(level) + 0.0 for level in difference_counts[""].head(MOST_LEVELS).to_list()]
     is_near = np.abs(differences.to_numpy()[:, None] - np.array(levels)[None, :]) <= tolerance

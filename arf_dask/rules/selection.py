@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import polars as pl
 
 from arf_dask.rules.evaluation import evaluate
-from arf_dask.rules.expressions import columns_of, depends_on_itself
+from arf_dask.rules.expressions import Name, columns_of, depends_on_itself
 from arf_dask.rules.scoring import NEARLY_ALL, Scored
 from arf_dask.rules.targets import Target
 from arf_dask.rules.transforms.hours import hour_source
@@ -20,12 +20,14 @@ from arf_dask.runtime.seeds import Stage, generator
 ALL = 0.999
 MOST_TRIED = 8  # maximum number of formulas that are tried with precedence
 SHUFFLED_ROWS = 200
+LEAST_PAIRS = 100  # minimum number of pairs of rows with the same value, from which a function is inferred
 LEAST_DAYS = 8  # minimum number of distinct days of timestamps without hours: few days can be cut into hours directly
 
 
 def choose(scored: Sequence[Scored], frame: pl.DataFrame, targets: dict[str, Target]) -> list[Scored]:
     """Select the best formula of each column, unless another selection breaks fewer of the other formulas."""
     column_names = frame.columns
+    scored = without_weaker_than_functions(scored, frame)
     exact_formulas = [formula for formula in scored if formula.share >= ALL and not formula.levels]
     sample_rows = frame.head(SHUFFLED_ROWS)
     best_choice = _greedy(scored, column_names, [])
@@ -42,13 +44,49 @@ def choose(scored: Sequence[Scored], frame: pl.DataFrame, targets: dict[str, Tar
     return best_choice
 
 
+def without_weaker_than_functions(scored: Sequence[Scored], frame: pl.DataFrame) -> list[Scored]:
+    """Leave out text formulas with exceptions for columns that another column determines in more rows.
+
+    If the state of a hospital is the end of its address in 96 % of rows, it still is the state of the hospital.
+    """
+    inputs = {one.target: set(columns_of(one.formula)) for one in scored}
+
+    def is_weaker(one: Scored) -> bool:
+        if one.share >= ALL or isinstance(one.formula, Name) or not _is_text(frame.schema[one.target]):
+            return False
+        own_inputs = inputs[one.target]
+        others = [
+            name
+            for name in frame.columns
+            if name != one.target and name not in own_inputs and not inputs.get(name, set()) & own_inputs
+        ]
+        return any(_determines(name, one.target, frame) > one.share for name in others)
+
+    return [one for one in scored if not is_weaker(one)]
+
+
+def _is_text(dtype: pl.DataType) -> bool:
+    return isinstance(dtype, pl.String | pl.Categorical | pl.Enum)
+
+
+def _determines(source: str, target: str, frame: pl.DataFrame) -> float:
+    """Return how often two rows with the same value of a column agree in another; 0 if few rows have such a pair."""
+    pairs = pl.DataFrame({"source": frame.get_column(source), "target": frame.get_column(target)}).drop_nulls()
+    pairs = pairs.sort("source", maintain_order=True)
+    is_pair = (pairs["source"] == pairs["source"].shift(1)).fill_null(False)
+    n_levels = pairs["source"].n_unique()
+    if is_pair.sum() < LEAST_PAIRS or n_levels < pairs["target"].n_unique():
+        return 0.0
+    return float((pairs["target"] == pairs["target"].shift(1)).filter(is_pair).mean() or 0.0)  # type: ignore[arg-type]
+
+
 def _greedy(scored: Sequence[Scored], names: list[str], forced: list[Scored]) -> list[Scored]:
     """Select at most one formula per column, best formulas first, without cycles."""
 
     def rank(one: Scored) -> tuple[bool, float, float, float, int, str]:
         share = NEARLY_ALL if one.levels else one.share
         later = max((names.index(name) for name in columns_of(one.formula)), default=0) > names.index(one.target)
-        cost = one.cost + 0.1 * later
+        cost = one.cost + 0.1 * later + len(one.levels)
         return one not in forced, -round(share, 3), cost, -one.share, names.index(one.target), str(one.formula)
 
     chosen: dict[str, Scored] = {}
@@ -66,10 +104,10 @@ def _circular(one: Scored, chosen: dict[str, Scored]) -> bool:
 
 
 def _said_already(one: Scored, chosen: dict[str, Scored]) -> bool:
-    """Whether a formula with exceptions involves the same columns as a chosen formula."""
+    """Whether a formula with exceptions involves only columns of a chosen formula, which holds more often."""
     own_columns = {one.target, *columns_of(one.formula)}
     is_repeated = any(
-        own_columns == {chosen_formula.target, *columns_of(chosen_formula.formula)}
+        own_columns <= {chosen_formula.target, *columns_of(chosen_formula.formula)}
         for chosen_formula in chosen.values()
     )
     return is_repeated and one.share < NEARLY_ALL
