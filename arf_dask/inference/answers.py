@@ -140,11 +140,12 @@ def cumulative(sampler: Sampler, column: str, x: Any, given: Known) -> Any:
     events = [{column: ValueSet.read(Interval(None, limit), dtype, where)} for limit in limits]
     numbers = {column: ValueSet.numbers(dtype)}
 
-    def exact_shares(condition: Given | None) -> list[float]:
+    def exact_shares(condition: Given | None) -> list[float] | None:
         boxes = ({},) if condition is None else condition.boxes
         given_number = tuple(meet(box, numbers) for box in boxes)
         shares = [_exact_share(sampler, (event,), given_number) for event in events]
-        return [0.0 if share is None else share for share in shares]
+        known_shares = [share for share in shares if share is not None]
+        return known_shares if len(known_shares) == len(shares) else None
 
     def drawn_shares(draws: Draws) -> list[float]:
         draws = draws.filter(_are_numbers(draws.rows.get_column(column)))
@@ -295,48 +296,50 @@ def _rebuilt_rows(sampler: Sampler, boxes: Sequence[Box] = ({},)) -> pl.DataFram
     return sampler.relations.inverse(modelled)
 
 
-def log_valid_share(sampler: Sampler, columns: Iterable[str], given: Given | None = None) -> float:
-    """Return the log share of modelled rows that are not redrawn because of these columns, under a condition."""
-    relations = sampler.relations
-    names, observed = relations.determined(columns), sampler.fitted.observed
-    if not relations.checks(names):
-        return 0.0
+def log_valid_share(sampler: Sampler, columns: Iterable[str]) -> float:
+    """Return the log share of modelled rows that are not redrawn because of these columns."""
+    names = sampler.relations.determined(columns)
+    found: float = sampler.kept.get(("valid", names), lambda: _log_valid_shares(sampler, (names,), None)[0])
+    return found
 
-    def share() -> float:
-        rows = _rebuilt_rows(sampler, ({},) if given is None else given.region.boxes)
-        return float((~relations.broken(rows, observed=observed, columns=names)).mean())
 
-    found: float = sampler.kept.get(("valid", names), share) if given is None else share()
-    return float(np.log(max(found, 0.5 / BLOCK_ROWS)))
+def _log_valid_shares(sampler: Sampler, column_sets: Sequence[Iterable[str]], given: Given | None) -> list[float]:
+    """Return the log share of modelled rows that are not redrawn, under a condition, for each of several sets."""
+    relations, observed = sampler.relations, sampler.fitted.observed
+    name_sets = [relations.determined(columns) for columns in column_sets]
+    if not any(relations.checks(names) for names in name_sets):
+        return [0.0] * len(name_sets)
+    rows = _rebuilt_rows(sampler, ({},) if given is None else given.region.boxes)
+    shares = [1.0 - float(relations.broken(rows, observed=observed, columns=names).mean()) for names in name_sets]
+    return [float(np.log(max(share, 0.5 / BLOCK_ROWS))) for share in shares]
 
 
 # Draws.
 
 
-def _over_conditions(sampler: Sampler, given: Known, answer: Callable[[Draws], Any]) -> Any:
-    """Apply `answer` to fixed-seed draws; return a list with one result per row if `given` is a frame."""
-    if not isinstance(given, pl.DataFrame):
-        return answer(fixed_draws(sampler, given))
-    return [answer(fixed_row_draws(sampler, given, row)) for row in range(given.height)]
-
-
 def _each(
     sampler: Sampler,
     given: Known,
-    exact: Callable[[Given | None], Answer] | None,
+    exact: Callable[[Given | None], Answer | None] | None,
     drawn: Callable[[Draws], Answer],
 ) -> list[Answer]:
-    """Return one answer per condition: exact ones, or ones about drawn rows."""
-    if exact is None:
-        answers = _over_conditions(sampler, given, drawn)
-        return answers if isinstance(given, pl.DataFrame) else [answers]
+    """Return one answer per condition: exact ones, or ones about drawn rows where there is none."""
+
+    def answer(condition: Given | None, row: int) -> Answer:
+        found = None if exact is None else exact(condition)
+        if found is not None:
+            return found
+        if isinstance(given, pl.DataFrame):
+            return drawn(fixed_row_draws(sampler, given, row))
+        return drawn(fixed_draws(sampler, given))
+
     if not isinstance(given, pl.DataFrame):
         with explained(given, sampler.fitted):
-            return [exact(given)]
+            return [answer(given, 0)]
     answers = []
     for row in range(given.height):
         try:
-            answers.append(exact(_row_condition(given, row, sampler.fitted)))
+            answers.append(answer(None if exact is None else _row_condition(given, row, sampler.fitted), row))
         except ZeroProbabilityError:
             raise impossible_row(given, row, sampler.fitted) from None
     return answers
@@ -378,7 +381,7 @@ def _exact_row_probabilities(sampler: Sampler, event: Given, given: pl.DataFrame
         return _each(
             sampler,
             given,
-            lambda row: _exact_share(sampler, event.boxes, ({},) if row is None else row.boxes) or 0.0,
+            lambda row: _exact_share(sampler, event.boxes, ({},) if row is None else row.boxes),
             lambda draws: draws.share(event.fits(draws.rows)),
         )
     modelled = fitted.relations.resolve(given, fitted.schema.dtypes, null_is_value=False)
@@ -472,9 +475,9 @@ def _densities_given(sampler: Sampler, rows: pl.DataFrame, given: Given, missing
         else np.zeros(rows.height)
     )
     # Rows whose known columns break no rule are not rarer for rules among columns of the condition alone.
-    unknown = set(given.columns) - set(rows.columns)
-    log_valid = log_valid_share(sampler, {*rows.columns, *given.columns}, given)
-    log_valid -= log_valid_share(sampler, unknown, given)
+    condition_only = set(given.columns) - set(rows.columns)
+    log_valid, log_before = _log_valid_shares(sampler, ({*rows.columns, *given.columns}, condition_only), given)
+    log_valid -= log_before
     return np.where(modelled.contradictory | ~given.fits(rows), -np.inf, log_densities - log_valid)
 
 

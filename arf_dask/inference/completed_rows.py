@@ -18,6 +18,7 @@ from arf_dask.inference.refined_rows import choose
 from arf_dask.inference.sources import Block, block_seed, complete_rows, prepare_rows
 from arf_dask.rules.relations import Modelled
 from arf_dask.runtime.seeds import Stage, generator
+from arf_dask.schema.encoding import possible
 from arf_dask.typing import Counts, Flags, Floats, OnImpossible
 
 ATTEMPTS = 30
@@ -201,12 +202,28 @@ class Candidacy(NamedTuple):
         if attempt >= HOPE:  # known cells that the model calls impossible
             log_weights = np.maximum(log_weights, LEAST_LOG)
         is_wrong = relations.contradicted(rows) | relations.cannot_occur(rows, known_rows, observed=fitted.observed)
-        log_weights[is_wrong] = -np.inf
+        log_weights[is_wrong | _changed_impossibly(fitted, drawn_rows, rows, known_rows)] = -np.inf
         # The largest of perturbed logarithms is a draw with these weights.
         perturbed = (log_weights + rng.gumbel(size=len(places))).reshape(-1, n_each)
         best = perturbed.argmax(axis=1) + np.arange(len(wrong_rows)) * n_each
         fits = np.isfinite(log_weights[best])
         return wrong_rows[fits], rows[best[fits]]
+
+
+def _changed_impossibly(fitted: Fitted, drawn: pl.DataFrame, rows: pl.DataFrame, known: pl.DataFrame) -> Flags:
+    """Flag the rows in which an unknown cell of an untransformed column got a value that the column cannot have."""
+    is_wrong = np.zeros(rows.height, dtype=bool)
+    for column in fitted.schema.columns:
+        name = column.name
+        if column.kind == "key" or name not in rows.columns or name in fitted.relations.targets:
+            continue
+        values = rows.get_column(name)
+        is_changed = drawn.get_column(name).ne_missing(values)
+        if name in known.columns:
+            is_changed &= known.get_column(name).is_null()
+        places = np.flatnonzero(is_changed)
+        is_wrong[places] |= ~possible(values[places], column, observed=fitted.observed)
+    return is_wrong
 
 
 def _log_weights(fitted: Fitted, drawn: pl.DataFrame, rows: pl.DataFrame) -> Floats:

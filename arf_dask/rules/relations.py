@@ -16,7 +16,7 @@ from arf_dask.rules.expressions import Comparison, columns_of
 from arf_dask.rules.grammar import parse_rule
 from arf_dask.rules.targets import Target
 from arf_dask.rules.transforms import Transform
-from arf_dask.rules.transforms.base import nulls_where
+from arf_dask.rules.transforms.base import Repair, nulls_where
 
 KINDS = ("formula", "order", "difference", "together", "grid")
 MOST_BOXES = 64  # of a region; beyond that, it is no longer exact
@@ -224,16 +224,10 @@ class Relations:
     def repair(
         self, rows: pl.DataFrame, known: pl.DataFrame, drawn: pl.DataFrame, *, move_bases: bool = False
     ) -> pl.DataFrame:
-        """Change unknown values of completed rows in which known values contradict a transform.
-
-        Args:
-            rows: the completed rows.
-            known: the known values; null means unknown.
-            drawn: the rows before the known values were put in.
-            move_bases: whether the base of an order that is broken moves next to the known column.
-        """
+        """Change unknown values of completed rows in which known values contradict a transform; see `Repair`."""
+        task = Repair(known, drawn, self, move_bases)
         for transform in reversed(self.transforms):
-            rows = transform.repair(rows, known, drawn, self, move_bases=move_bases)
+            rows = transform.repair(rows, task)
         return rows
 
     def contradicted(self, rows: pl.DataFrame) -> Flags:

@@ -47,7 +47,7 @@ STARTS = ("date", "hour_start", "month_start", "quarter_start", "year_start")  #
 
 
 def adjust(equation: Comparison, column: str) -> Node | None:
-    """Return a column changed only in the digits or the part of a time that a formula takes of it, or None for others.
+    """Return a column changed only in the part of its values that a formula takes of them, or None for others.
 
     >>> from arf_dask.rules.expressions import write
     >>> from arf_dask.rules.grammar import parse_rule
@@ -60,6 +60,10 @@ def adjust(equation: Comparison, column: str) -> Node | None:
         case Operation("%", Name(name), Constant() as divisor) if name == column:
             kept_digits = Operation("*", Operation("//", Name(column), divisor), divisor)
             return Operation("+", kept_digits, equation.left)
+        case Call("before", (Name(name), mark)) if name == column:
+            return Operation("+", Operation("+", equation.left, mark), Call("after", (Name(column), mark)))
+        case Call("after", (Name(name), mark)) if name == column:
+            return Operation("+", Operation("+", Call("before", (Name(column), mark)), mark), equation.left)
         case Call(start, (Name(name),)) if name == column and start in STARTS:
             return Operation("+", Name(column), Operation("-", equation.left, equation.right))
         case Call(part, (Name(name),)) if name == column and part in SHIFTED_PARTS:

@@ -21,7 +21,7 @@ from arf_dask.schema.columns import (
     Schema,
     Variable,
 )
-from arf_dask.typing import Codes, Floats, Ints
+from arf_dask.typing import Codes, Flags, Floats, Ints
 
 UNSEEN = -1
 MOST_COMBINED = 2**20  # maximum number of token combinations for a lookup table
@@ -34,6 +34,28 @@ def column_tokens(series: pl.Series, column: Column) -> Ints:
         return _level_tokens(series, column)
     assert column.axis is not None
     return _number_tokens(column.axis.to_axis(series), _nan_flags(series), column)
+
+
+def possible(series: pl.Series, column: Column, *, observed: bool) -> Flags:
+    """Flag the values that a modelled column can have: known levels, and numbers of its range and grid.
+
+    Args:
+        series: the values.
+        column: the column; not an identifier.
+        observed: whether floats keep their observed range; all other columns always do.
+    """
+    if column.kind not in ("categorical", "numeric"):
+        return np.asarray(nameless(series).is_null().to_numpy())
+    tokens = column_tokens(series, column)
+    is_possible = np.where(tokens == NULL, column.nulls > 0, np.where(tokens == NAN, column.nans > 0, tokens != UNSEEN))
+    if column.axis is None:
+        return is_possible
+    axis_values = to_axis_values(series, column)
+    low, high = (column.axis.low, column.axis.high) if observed else column.axis.open_range
+    is_inside = (
+        (axis_values >= low) & (axis_values <= high) & (not column.axis.grid or axis_values == np.rint(axis_values))
+    )
+    return is_possible & (is_inside | np.isnan(axis_values))
 
 
 def to_axis_values(series: pl.Series, column: Column) -> Floats:

@@ -171,3 +171,10 @@ def test_a_bound_on_the_upper_column_leaves_an_unknown_lower_one() -> None:
     assert rows["low"].is_nan().all()
     assert rows["high"].max() <= 10.0
     assert model.log_density(rows, given=given).is_finite().all()
+
+
+def test_a_column_without_values_gets_none_from_an_order() -> None:
+    low = np.round(np.random.default_rng(1).gamma(2, 3, 300), 2)
+    frame = pl.DataFrame({"x": low, "empty": pl.Series([None] * 300, dtype=pl.Int32), "k": np.arange(300) % 3})
+    model = arf_dask.fit(frame, rules=["empty > x"], find_rules=False, trees=3, max_rounds=1, refine=False, seed=1)
+    assert model.sample(30, given=frame.select("x").head(10), seed=4)["empty"].is_null().all()

@@ -10,6 +10,7 @@ from polars.testing import assert_frame_equal
 
 import arf_dask
 from arf_dask.rules.building import _acyclic
+from arf_dask.rules.expressions import Name
 from arf_dask.rules.grammar import parse_expression
 from arf_dask.rules.relations import Relations, Rule, check_rules
 from arf_dask.rules.targets import Target
@@ -192,3 +193,12 @@ def test_the_range_of_texts_that_hold_dates_comes_from_all_rows() -> None:
         last * midnight + 17 * midnight // 24,
     )
     assert (parsed.target.low, parsed.target.high) == (first, last)
+
+
+def test_gaps_survive_the_rounding_of_their_sum() -> None:
+    target = Target("high", pl.Float64(), 2, 0.0, 10.0, False)
+    gap = Gap(target, Name("low"), 1, 0, decimals=4)
+    frame = pl.DataFrame({"low": [1.2345, 1.2345, 1.2345]})
+    high = gap.inverse(frame, {"high": pl.Series([0.0, 1.5, 1.25])})
+    assert high.to_list() == [1.24, 2.73, 2.48]
+    assert gap.forward(frame.with_columns(high))["high"].to_list() == [0.0, 1.5, 1.25]

@@ -41,6 +41,21 @@ class Resolved(NamedTuple):
     free: Mapping[str, Flags] = MappingProxyType({})  # per modelled column: cells with any value, which mean the same
 
 
+class Repair(NamedTuple):
+    """What there is to know about completed rows whose unknown values may change."""
+
+    known: pl.DataFrame  # the known values; null means unknown
+    drawn: pl.DataFrame  # the rows before the known values were put in
+    relations: Relations  # the transforms of all columns
+    move_bases: bool = False  # whether the base of a broken order moves next to the known column
+
+    def is_unknown(self, column: str) -> pl.Series:
+        """Flag the rows in which a column is unknown."""
+        if column in self.known.columns:
+            return self.known.get_column(column).is_null()
+        return pl.Series([True]).new_from_index(0, self.known.height)
+
+
 class Measure(Protocol):
     """Counts over all rows."""
 
@@ -197,16 +212,8 @@ class Transform(ABC):
         """Fill in the values that known values imply; null means unknown."""
         return frame
 
-    def repair(
-        self,
-        rows: pl.DataFrame,
-        known: pl.DataFrame,
-        drawn: pl.DataFrame,
-        relations: Relations,
-        *,
-        move_bases: bool = False,
-    ) -> pl.DataFrame:
-        """Change unknown values of completed rows that contradict the transform; see `Relations.repair`."""
+    def repair(self, rows: pl.DataFrame, task: Repair) -> pl.DataFrame:
+        """Change unknown values of completed rows that contradict the transform."""
         return rows
 
     @property

@@ -16,7 +16,7 @@ from arf_dask.data.stored_fields import parse_fields
 from arf_dask.data.value_sets import Box, Region, ValueSet
 from arf_dask.rules.expressions import Node
 from arf_dask.rules.targets import Target
-from arf_dask.rules.transforms.base import MODEL_JSON, Link, Resolved, Transform, nulls_where, require_details
+from arf_dask.rules.transforms.base import MODEL_JSON, Link, Repair, Resolved, Transform, nulls_where, require_details
 from arf_dask.rules.transforms.grid import Indexed
 from arf_dask.rules.transforms.hours import Hourless
 from arf_dask.rules.transforms.texts import Parsed
@@ -138,19 +138,10 @@ class Chain(Transform):
         between = self._between(frame)
         return self._restored(frame, between, self.second.deduce(between, relations))
 
-    def repair(
-        self,
-        rows: pl.DataFrame,
-        known: pl.DataFrame,
-        drawn: pl.DataFrame,
-        relations: Relations,
-        *,
-        move_bases: bool = False,
-    ) -> pl.DataFrame:
+    def repair(self, rows: pl.DataFrame, task: Repair) -> pl.DataFrame:
         between = self._between(rows)
-        known = self._between(known) if self.target.name in known.columns else known
-        drawn = self._between(drawn)
-        repaired = self.second.repair(between, known, drawn, relations, move_bases=move_bases)
+        known = self._between(task.known) if self.target.name in task.known.columns else task.known
+        repaired = self.second.repair(between, task._replace(known=known, drawn=self._between(task.drawn)))
         return self._restored(rows, between, repaired)
 
     @property

@@ -11,11 +11,21 @@ import polars as pl
 
 from arf_dask.data.value_sets import EVERYTHING, NOTHING, Box, Region, Span, ValueSet, merged
 from arf_dask.rules.evaluation import evaluate
-from arf_dask.rules.expressions import Call, Comparison, Name, Node, columns_of, write
+from arf_dask.rules.expressions import Call, Comparison, Name, Node, Operation, columns_of, write
+from arf_dask.rules.joined_texts import read_back, take_apart
 from arf_dask.rules.solving import adjust, solve
 from arf_dask.rules.targets import Target
-from arf_dask.rules.transforms.base import Resolved, Transform, is_finite, needed_node, nulls_where, require_details
-from arf_dask.typing import Flags
+from arf_dask.rules.transforms.base import (
+    Repair,
+    Resolved,
+    Transform,
+    is_finite,
+    needed_node,
+    nulls_where,
+    require_details,
+)
+from arf_dask.runtime.seeds import Stage, generator
+from arf_dask.typing import Flags, Floats
 
 if TYPE_CHECKING:
     from arf_dask.rules.relations import Relations
@@ -59,7 +69,9 @@ class Computed(Transform):
         """Solve a formula with a single input for it."""
         if self._is_copy(relations):
             return {self.inputs[0]: replace(wanted, dtype=relations.dtypes[self.inputs[0]])}
-        if wanted.null or wanted.nan or len(self.inputs) != 1 or self.target.is_text:
+        if self.target.is_text:
+            return self._implied_texts(wanted, relations)
+        if wanted.null or wanted.nan or len(self.inputs) != 1:
             return {}
         (column,) = self.inputs
         solution = solve(self._equation, column, is_text=self.target.is_text)
@@ -67,6 +79,21 @@ class Computed(Transform):
             return {}
         solved_spans = _solved_spans(solution, self.target, wanted)
         return {} if solved_spans is None else {column: relations.target_of(column).set_of_numbers(solved_spans)}
+
+    def _implied_texts(self, wanted: ValueSet, relations: Relations) -> Box:
+        """Take wanted texts apart."""
+        if wanted.null or len(wanted.points) < len(wanted.spans) or not wanted.spans:
+            return {}
+        texts = pl.Series(wanted.points, dtype=pl.String)
+        nothing = {name: [None] for name in self.inputs}
+        rows = pl.DataFrame(nothing, schema={name: relations.dtypes[name] for name in self.inputs})
+        found = take_apart(texts, self.formula, rows[np.zeros(len(texts), dtype=np.int64)])
+        dtypes = {name: relations.dtypes[name] for name, series in found.items() if not series.null_count()}
+        return {
+            name: ValueSet(dtype, spans=merged(Span(text, text) for text in found[name].unique().to_list()))
+            for name, dtype in dtypes.items()
+            if isinstance(dtype, pl.String | pl.Categorical | pl.Enum)
+        }
 
     def _is_copy(self, relations: Relations) -> bool:
         """Whether the column has the values of another one."""
@@ -102,6 +129,8 @@ class Computed(Transform):
         """Fill in the value of the formula, or the only unknown input of a known value."""
         name = self.target.name
         frame = frame.with_columns(filled_nulls(frame.get_column(name), self.inverse(frame, {})))
+        if self.target.is_text:
+            return texts_taken_apart(self.target, self.formula, frame, relations)
         for column in self.inputs:
             solution = solve(self._equation, column, is_text=self.target.is_text)
             if solution is None or column in relations.targets:
@@ -114,20 +143,10 @@ class Computed(Transform):
             frame = frame.with_columns(new_values.alias(column))
         return frame
 
-    def repair(
-        self,
-        rows: pl.DataFrame,
-        known: pl.DataFrame,
-        drawn: pl.DataFrame,
-        relations: Relations,
-        *,
-        move_bases: bool = False,
-    ) -> pl.DataFrame:
+    def repair(self, rows: pl.DataFrame, task: Repair) -> pl.DataFrame:
         """Solve for an unknown input in rows where a known value disagrees with the formula."""
-        if self.target.name not in known.columns:
-            return rows
         disagrees = pl.Series(self.contradicts(rows))
-        return solved_again(self.target, self.formula, rows, known, disagrees, relations)
+        return solved_again(self.target, self.formula, rows, disagrees, task)
 
     @property
     def _equation(self) -> Comparison:
@@ -213,22 +232,12 @@ class Stated(Transform):
             columns = {name: nulls_where(is_lost, series) for name, series in columns.items()}
         return Resolved(columns, nothing.to_numpy(), is_unresolved.to_numpy())
 
-    def repair(
-        self,
-        rows: pl.DataFrame,
-        known: pl.DataFrame,
-        drawn: pl.DataFrame,
-        relations: Relations,
-        *,
-        move_bases: bool = False,
-    ) -> pl.DataFrame:
+    def repair(self, rows: pl.DataFrame, task: Repair) -> pl.DataFrame:
         """Solve for an unknown input in rows that were drawn to follow the formula."""
-        if self.target.name not in known.columns:
-            return rows
-        drawn_values, formula_values = drawn.get_column(self.target.name), evaluate(self.formula, drawn)
+        drawn_values, formula_values = task.drawn.get_column(self.target.name), evaluate(self.formula, task.drawn)
         follows = pl.Series(self.target.agrees(drawn_values, formula_values)) & formula_values.is_not_null()
         disagrees = ~pl.Series(self.target.agrees(rows.get_column(self.target.name), evaluate(self.formula, rows)))
-        return solved_again(self.target, self.formula, rows, known, follows & disagrees, relations)
+        return solved_again(self.target, self.formula, rows, follows & disagrees, task)
 
     def follows_expression(self, modelled: pl.DataFrame) -> pl.Series:
         return self.follows(modelled.get_column(self.target.name))
@@ -245,29 +254,54 @@ class Stated(Transform):
         return cls(target, needed_node(node, where), details["sentinel"])
 
 
-def solved_again(
-    target: Target,
-    formula: Node,
-    rows: pl.DataFrame,
-    known: pl.DataFrame,
-    is_wrong: pl.Series,
-    relations: Relations,
-) -> pl.DataFrame:
+def solved_again(target: Target, formula: Node, rows: pl.DataFrame, is_wrong: pl.Series, task: Repair) -> pl.DataFrame:
     """Solve for an unknown input of a formula in the flagged rows whose target is known, if one gives its value."""
+    is_wrong = is_wrong & ~task.is_unknown(target.name)
+    if target.is_text and isinstance(formula, Operation):
+        return _taken_apart_again(target, formula, rows, is_wrong, task)
     equation = Comparison(Name(target.name), "==", formula)
-    is_wrong = is_wrong & known.get_column(target.name).is_not_null()
-    for column in sorted(columns_of(formula), key=relations.fineness, reverse=True):
+    for column in sorted(columns_of(formula), key=task.relations.fineness, reverse=True):
         solution = solve(equation, column, is_text=target.is_text) or adjust(equation, column)
         if solution is None or not is_wrong.any():
             continue
-        is_unknown = known.get_column(column).is_null() if column in known.columns else is_wrong
-        solved_values = _solved(solution, column, rows, relations)
+        solved_values = _solved(solution, column, rows, task.relations)
         trial_rows = rows.with_columns(solved_values.alias(column))
         agrees = pl.Series(target.agrees(rows.get_column(target.name), evaluate(formula, trial_rows)))
-        is_changed = is_wrong & is_unknown & solved_values.is_not_null() & agrees
+        is_changed = is_wrong & task.is_unknown(column) & solved_values.is_not_null() & agrees
         rows = rows.with_columns(solved_values.zip_with(is_changed, rows.get_column(column)).alias(column))
         is_wrong = is_wrong & ~is_changed
     return rows
+
+
+def _taken_apart_again(
+    target: Target, formula: Node, rows: pl.DataFrame, is_wrong: pl.Series, task: Repair
+) -> pl.DataFrame:
+    """Take the known texts of the flagged rows apart, in one of the possible ways, for the unknown inputs."""
+    if not is_wrong.any():
+        return rows
+    is_changed = {name: is_wrong & task.is_unknown(name) for name in columns_of(formula)}
+    unknown = rows.with_columns(nulls_where(flags, rows.get_column(name)) for name, flags in is_changed.items())
+    chance = generator(0, Stage.RULES, rows.height).random(rows.height)
+    trial_rows = texts_taken_apart(target, formula, unknown, task.relations, chance)
+    agrees = pl.Series(target.agrees(rows.get_column(target.name), evaluate(formula, trial_rows)))
+    return rows.with_columns(
+        trial_rows.get_column(name).zip_with(flags & agrees, rows.get_column(name))
+        for name, flags in is_changed.items()
+    )
+
+
+def texts_taken_apart(
+    target: Target, formula: Node, frame: pl.DataFrame, relations: Relations, chance: Floats | None = None
+) -> pl.DataFrame:
+    """Fill in the unknown texts that a known one was joined from; see `take_apart`."""
+    texts = frame.get_column(target.name).alias("").cast(pl.String)
+    if texts.is_null().all():
+        return frame
+    found = take_apart(texts, formula, frame, chance)
+    values = {name: read_back(series, relations.dtypes[name]) for name, series in found.items()}
+    trial_frame = frame.with_columns(filled_nulls(frame.get_column(name), series) for name, series in values.items())
+    agrees = pl.Series(target.agrees(texts, evaluate(formula, trial_frame))) & texts.is_not_null()
+    return frame.with_columns(trial_frame.get_column(name).zip_with(agrees, frame.get_column(name)) for name in found)
 
 
 def text_sentinel(formula: Node, taken: pl.Series) -> str:

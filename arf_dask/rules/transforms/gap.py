@@ -18,6 +18,7 @@ from arf_dask.rules.targets import Target
 from arf_dask.rules.transforms.base import (
     MOST_DECIMALS,
     Measure,
+    Repair,
     Resolved,
     Transform,
     is_finite,
@@ -176,6 +177,7 @@ class Gap(Distance):
         units, base = self.own_units(frame), self.base_units(frame)
         # Snap to levels before rounding: rounding could move a remainder half a unit off its level by a full unit.
         gap = self.rounded(self._snapped((units - base) * self.sign))
+        gap = self._without_rounding(gap, units, base)
         if self.least is not None:
             gap = gap.clip(lower_bound=self.least)
         return {self.target.name: gap.alias(self.target.name)}
@@ -183,8 +185,11 @@ class Gap(Distance):
     def inverse(self, frame: pl.DataFrame, outputs: Mapping[str, pl.Series]) -> pl.Series:
         gap, base = outputs[self.target.name].alias(""), self.base_units(frame)
         gap = gap.clip(lower_bound=self.least) if self.least is not None else gap
-        units = self._on_grid(self.target.rounded(base + gap * self.sign))
-        return self.target.values(self._held(units, base))
+        return self.target.values(self._units_at(gap, base))
+
+    def _units_at(self, gap: pl.Series, base: pl.Series) -> pl.Series:
+        """Return the units at a distance from the base."""
+        return self._held(self._on_grid(self.target.rounded(base + gap * self.sign)), base)
 
     def translate(self, wanted: ValueSet, known: Box, relations: Relations) -> Region:
         units, name = self.target.in_units(wanted), self.target.name
@@ -252,6 +257,22 @@ class Gap(Distance):
             return gap
         return gap.round(self.decimals) if self.decimals is not None else gap
 
+    def _without_rounding(self, gap: pl.Series, units: pl.Series, base: pl.Series) -> pl.Series:
+        """Return the gap that values were rebuilt from before they were rounded to the decimals of the column.
+
+        If the base has more decimals, a sum is rounded, and moves a little away from the gap that was drawn: by
+        preference, this is the smallest one that the rule allows, or one with the decimals of the column.
+        """
+        if not self.target.is_float or self.target.decimals is None or self.levels:
+            return gap
+        candidates = [gap.round(self.target.decimals)]
+        if self.least is not None:
+            candidates.append(pl.Series([self.least], dtype=gap.dtype).new_from_index(0, len(gap)))
+        for candidate in candidates:
+            rebuilt = self._as_written(self.target.units(self.target.values(self._units_at(candidate, base))))
+            gap = candidate.zip_with((rebuilt == units).fill_null(False), gap)
+        return gap
+
     def _snapped(self, gap: pl.Series) -> pl.Series:
         """Replace remainders that equal a level up to rounding by that level."""
         tolerance = 0.5 * (1 + 1e-6) * float(self.target.unit) + 1e-9
@@ -291,45 +312,35 @@ class Gap(Distance):
         tolerance = 1e-9 + self.target.precision * units.abs()
         return np.asarray(((gap_units < (self.least or 0) - tolerance) & base_known).fill_null(False).to_numpy())
 
-    def repair(
-        self,
-        rows: pl.DataFrame,
-        known: pl.DataFrame,
-        drawn: pl.DataFrame,
-        relations: Relations,
-        *,
-        move_bases: bool = False,
-    ) -> pl.DataFrame:
+    def repair(self, rows: pl.DataFrame, task: Repair) -> pl.DataFrame:
         """Move an unknown base: by the gap that was drawn from the known column, or next to it.
 
         Of an order, every second row keeps its base, and the gap follows: one of both ways finds rows if gaps or bases
         have few values. The density of what follows weighs both alike.
         """
         name = self.target.name
-        if name not in known.columns:
+        if name not in task.known.columns:
             return rows
         keeps_base = pl.Series(np.arange(rows.height) % 2 == 0) & (self.least is not None)
-        rows = self._with_solved_base(rows, known, drawn, relations, ~keeps_base)
-        if not move_bases or self.least is None:
+        rows = self._with_solved_base(rows, ~keeps_base, task)
+        if not task.move_bases or self.least is None:
             return rows
-        if not isinstance(self.base, Name) or self.base.column in relations.targets:
+        if not isinstance(self.base, Name) or self.base.column in task.relations.targets:
             return rows
-        column, base_target = self.base.column, relations.target_of(self.base.column)
+        column, base_target = self.base.column, task.relations.target_of(self.base.column)
         own_units = self.target.units(rows.get_column(name))
         is_wrong = ((own_units - self.base_units(rows)) * self.sign < self.least).fill_null(False)
-        is_unknown = known.get_column(column).is_null() if column in known.columns else is_wrong
         moved_values = base_target.values(own_units - self.sign * self.least)
-        return rows.with_columns(moved_values.zip_with(is_wrong & is_unknown, rows.get_column(column)).alias(column))
+        is_moved = is_wrong & task.is_unknown(column)
+        return rows.with_columns(moved_values.zip_with(is_moved, rows.get_column(column)).alias(column))
 
-    def _with_solved_base(
-        self, rows: pl.DataFrame, known: pl.DataFrame, drawn: pl.DataFrame, relations: Relations, chosen: pl.Series
-    ) -> pl.DataFrame:
+    def _with_solved_base(self, rows: pl.DataFrame, chosen: pl.Series, task: Repair) -> pl.DataFrame:
         """Solve for an unknown input of the base in chosen rows whose known value does not have the gap drawn."""
-        own_values, gaps = rows.get_column(self.target.name), self.forward(drawn)
+        own_values, gaps = rows.get_column(self.target.name), self.forward(task.drawn)
         is_wrong = chosen & self.forward(rows)[self.target.name].ne_missing(gaps[self.target.name])
         wanted = self.target.values(self.expression_units(self.own_units(rows), pl.DataFrame(gaps)))
         shifted = rows.with_columns(wanted.alias(self.target.name))
-        return solved_again(self.target, self.base, shifted, known, is_wrong, relations).with_columns(own_values)
+        return solved_again(self.target, self.base, shifted, is_wrong, task).with_columns(own_values)
 
     def expression_units(self, units: pl.Series, modelled: pl.DataFrame) -> pl.Series:
         return self.target.rounded(units - self.sign * modelled.get_column(self.target.name).alias(""))
