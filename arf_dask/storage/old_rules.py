@@ -1,4 +1,8 @@
-"""Read the transforms of model files of version 3, in which dates and times written as text were kinds of their own."""
+"""Read the transforms of older model files.
+
+In version 3, dates and times written as text were kinds of their own. Up to version 5, timestamps without their hour
+had days of 24 hours.
+"""
 
 from __future__ import annotations
 
@@ -15,6 +19,17 @@ def updated_step(step: Any) -> Any:
     >>> updated_step(old)["kind"], updated_step(old)["details"]["second"]
     ('chain', {'kind': 'grid', 'details': {'grid': 'month_start', 'step': 1.0}})
     """
+    step = _with_chains(step)
+    match step:
+        case {"kind": "hours", "details": dict(details)}:
+            return step | {"details": {"has_gaps": True, **details}}
+        case {"kind": "chain", "details": {"second": {"kind": "hours", "details": dict(details)}, **others}}:
+            return step | {"details": {**others, "second": {"kind": "hours", "details": {"has_gaps": True, **details}}}}
+    return step
+
+
+def _with_chains(step: Any) -> Any:
+    """Return a transform of a model file of version 3 as it is described since version 4."""
     match step:
         case {"kind": "dates", "details": {"form": form, "grid": grid}}:
             if grid == "":

@@ -10,11 +10,12 @@ import polars as pl
 import pytest
 
 import arf_dask
+from arf_dask.inference.answers import log_valid_share
 from arf_dask.rules.expressions import Comparison, Name, write
 from arf_dask.rules.grammar import parse_expression
 from arf_dask.rules.solving import adjust
 from arf_dask.rules.targets import Target
-from arf_dask.rules.transforms.hours import Hourless
+from arf_dask.rules.transforms.hours import HOUR, Hourless
 
 N_ROWS = 1_500
 
@@ -89,14 +90,15 @@ def test_a_timestamp_comes_back_from_its_day_and_its_hour(zone: str | None) -> N
     transform = Hourless(Target("at", dtype, None), "hour")
     frame = pl.DataFrame({"at": stamps, "hour": stamps.dt.hour()})
     reduced = transform.forward(frame)
-    assert reduced["at"].dt.hour().to_list() == [0, 0]
+    minutes = [19_812 * 60 + 15, 19_905 * 60 + 59]  # days since 1970 with an hour each
+    assert reduced["at"].to_list() == [minute * 60_000_000 for minute in minutes]
     assert transform.inverse(frame, reduced).equals(stamps)
 
 
 def test_hours_that_clocks_skip_are_drawn_again() -> None:
     transform = Hourless(Target("at", pl.Datetime("us"), None), "hour", "Europe/Berlin")
     frame = pl.DataFrame({"hour": [2]})  # 2 o'clock is skipped on the last Sunday of March
-    rebuilt = transform.inverse(frame, {"at": pl.Series([datetime(2024, 3, 31)])})
+    rebuilt = transform.inverse(frame, {"at": pl.Series([19_813 * HOUR])})  # 2024-03-31
     assert transform.faults(pl.DataFrame({"at": rebuilt})).to_list() == [True]
 
 
@@ -115,3 +117,16 @@ def test_a_timestamp_that_may_be_null_keeps_its_hour() -> None:
     rows = model.sample(20_000, seed=2)
     assert rows["stamp"].is_null().mean() == pytest.approx(0.02, abs=0.003)
     assert np.isfinite(model.log_density(rows.head(1_000)).to_numpy()).all()
+
+
+def test_every_modelled_number_has_a_time_of_the_hour() -> None:
+    rng = np.random.default_rng(0)
+    hours, days = np.clip(rng.normal(13, 3, 800), 0, 23).astype(int), rng.integers(0, 300, 800)
+    stamps = pl.Series(
+        [datetime(2024, 1, 1) + timedelta(days=d, hours=h) for d, h in zip(days.tolist(), hours.tolist(), strict=True)]
+    ) + pl.Series([timedelta(minutes=15 * int(quarter)) for quarter in rng.integers(0, 4, 800)])
+    model = arf_dask.fit(pl.DataFrame({"at": stamps, "hour": stamps.dt.hour()}), trees=3, refine=False, seed=1)
+    assert any(isinstance(one, Hourless) for one in model._fitted.relations.transforms)
+    rows = model.sample(2_000, seed=1)
+    assert rows["at"].dt.minute().unique().sort().to_list() == [0, 15, 30, 45]
+    assert np.exp(log_valid_share(model._sampler, rows.columns)) > 0.99

@@ -319,7 +319,7 @@ def test_random_damage_is_refused_or_harmless(model: Any, saved: Path, seed: int
 
 def test_a_model_file_is_plain_tables_and_json(saved: Path) -> None:
     fields = json.loads((saved / "model.json").read_text())
-    assert fields["version"] == 5
+    assert fields["version"] == 6
     nodes = pl.read_parquet(saved / NODES)
     assert nodes.columns == ["tree", "node", "feature", "left_0", "left_1", "left_2", "left_3", "value"]
     assert {feature["kind"] for feature in fields["refinement"]["features"]} >= {"number", "level", "hour", "roundness"}

@@ -41,14 +41,19 @@ DAY = 24 * HOUR
 
 @dataclass(frozen=True)
 class Hourless(Transform):
-    """A timestamp that is modelled without its hour, which another column contains."""
+    """A timestamp that is modelled without its hour, which another column contains.
+
+    The modelled number counts microseconds on a clock whose days have a single hour, so that every number has a day and
+    a time within the hour.
+    """
 
     kind = "hours"
-    detail_types = {"zone": str}  # noqa: RUF012
+    detail_types = {"zone": str, "has_gaps": bool}  # noqa: RUF012
 
     target: Target
     hour: str  # the column that contains the hour
     zone: str = ""  # time zone of the hour; empty for the clock of the column
+    has_gaps: bool = False  # whether days have 24 hours, of which the first one is used: in model files up to version 5
 
     @property
     def inputs(self) -> tuple[str, ...]:
@@ -60,14 +65,24 @@ class Hourless(Transform):
 
     @property
     def outputs(self) -> dict[str, pl.DataType]:
-        return {self.target.name: pl.Datetime("us")}
+        return {self.target.name: self._dtype}
+
+    @property
+    def _dtype(self) -> pl.DataType:
+        return pl.Datetime("us") if self.has_gaps else pl.Int64()
+
+    @property
+    def _day(self) -> int:
+        """The length of a day in the modelled column."""
+        return DAY if self.has_gaps else HOUR
 
     def forward(self, frame: pl.DataFrame) -> dict[str, pl.Series]:
         return {self.target.name: self.without_hour(frame.get_column(self.target.name)).alias(self.target.name)}
 
     def inverse(self, frame: pl.DataFrame, outputs: Mapping[str, pl.Series]) -> pl.Series:
         hours = frame.get_column(self.hour).alias("").cast(pl.Int64, strict=False)
-        local_time = outputs[self.target.name].alias("") + _durations(hours)
+        modelled = outputs[self.target.name].alias("").cast(pl.Int64)
+        local_time = (modelled // self._day * DAY + modelled % self._day + hours * HOUR).cast(pl.Datetime("us"))
         return self._clock.values(self._clock.first_instants(local_time)).alias(self.target.name)
 
     def translate(self, wanted: ValueSet, known: Box, relations: Relations) -> Region:
@@ -79,11 +94,11 @@ class Hourless(Transform):
             for days, hours, rest in between(low, high):
                 last_rest = min(rest.high, HOUR - 1)
                 spans_by_hours.setdefault(hours, []).append(
-                    Span(days.low * DAY + max(rest.low, 0), days.high * DAY + last_rest)
+                    Span(days.low * self._day + max(rest.low, 0), days.high * self._day + last_rest)
                 )
         region = Region((), exact=low_exact and high_exact)
         for hours, spans in spans_by_hours.items():
-            times: Box = {self.target.name: ValueSet(pl.Datetime("us"), spans=merged(spans))}
+            times: Box = {self.target.name: ValueSet(self._dtype, spans=merged(spans))}
             part = Region((times,)) & self._hour_region(hours, relations)
             region = Region((*region.boxes, *part.boxes), region.exact and part.exact)
         return region
@@ -132,7 +147,7 @@ class Hourless(Transform):
         return frame.with_columns(filled_nulls(frame.get_column(self.hour), hours))
 
     def details(self) -> dict[str, Any]:
-        return {"zone": self.zone}
+        return {"zone": self.zone, "has_gaps": self.has_gaps}
 
     @classmethod
     def parse(
@@ -143,16 +158,16 @@ class Hourless(Transform):
         is_valid = is_valid and (not details["zone"] or is_zone(details["zone"]))
         require_details(is_valid, where, "no timestamp with an hour")
         assert isinstance(node, Name)
-        return cls(target, node.column, details["zone"])
+        return cls(target, node.column, details["zone"], details["has_gaps"])
 
     def hours(self, series: pl.Series) -> pl.Series:
         """Return the hours of timestamps, in the time zone of the hour column."""
         return self.local_time(series).dt.hour().cast(pl.Int64)
 
     def without_hour(self, series: pl.Series) -> pl.Series:
-        """Return the local times of timestamps with the hour set to zero."""
-        local_time = self.local_time(series)
-        return local_time - _durations(local_time.dt.hour().cast(pl.Int64))
+        """Return the days of timestamps and their times within the hour, as the modelled column counts them."""
+        local_time = self.local_time(series).cast(pl.Int64)
+        return (local_time // DAY * self._day + local_time % HOUR).cast(self._dtype)
 
     def local_time(self, series: pl.Series) -> pl.Series:
         """Return timestamps in the time zone of the hour column, as datetimes without a time zone."""
@@ -181,7 +196,3 @@ def hour_source(formula: Node) -> tuple[str, str] | None:
         case Name(column) | Call("datetime", (Name(column),)):
             return column, zone
     return None
-
-
-def _durations(hours: pl.Series) -> pl.Series:
-    return (hours * HOUR).cast(pl.Duration("us"))
