@@ -106,14 +106,35 @@ def write_file(
             finished = Path(written_manifest.files[0])
             if not name.lower().endswith(".parquet"):
                 finished = directory / "file"
-                write = next(write for ending, write in WRITERS.items() if name.lower().endswith(ending))
-                write(_with_durations_as_text(written_manifest.scan(), name), finished)
+                _writer(name)(_with_durations_as_text(written_manifest.scan(), name), finished)
             with finished.open("rb") as file:
                 n_bytes, sha256 = digest(file)
             final_path = Path(name).resolve()
             replace_file(finished, final_path)
             part = Part(final_path.name, written_manifest.rows, n_bytes, sha256)
             return replace(written_manifest, path=str(final_path.parent), bytes=n_bytes, parts=(part,))
+
+
+def write_rows(frame: pl.DataFrame, target: PathLike, stdout: BinaryIO) -> None:
+    """Write a frame to a single file atomically, or as CSV to stdout."""
+    name = local_path(target)
+    rows = _with_durations_as_text(frame.lazy(), name)
+    if name == STDOUT:
+        stdout.write(rows.collect().write_csv().encode())
+        stdout.flush()
+        return
+    with _temporary_directory(name) as directory, output_errors(name):
+        finished = directory / "file"
+        if name.lower().endswith(".parquet"):
+            frame.write_parquet(finished)
+        else:
+            _writer(name)(rows, finished)
+        replace_file(finished, Path(name).resolve())
+
+
+def _writer(name: str) -> Writer:
+    """Return the writer of a file, by its ending."""
+    return next(write for ending, write in WRITERS.items() if name.lower().endswith(ending))
 
 
 def _with_durations_as_text(rows: pl.LazyFrame, name: str) -> pl.LazyFrame:

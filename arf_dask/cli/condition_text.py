@@ -54,8 +54,8 @@ def read_given_json(text: str, dtypes: Dtypes) -> Any:
     return read if isinstance(given, list) else read[0]
 
 
-def read_conditions(frame: pl.DataFrame, dtypes: Dtypes) -> pl.DataFrame:
-    """Cast a frame of conditions, as read from a file, to the model's dtypes."""
+def read_conditions(frame: pl.DataFrame, dtypes: Dtypes, where: str = "given") -> pl.DataFrame:
+    """Cast a frame of conditions or rows, as read from a file, to the model's dtypes."""
     columns = {}
     for name in frame.columns:
         dtype = _dtype(name, dtypes)
@@ -64,14 +64,14 @@ def read_conditions(frame: pl.DataFrame, dtypes: Dtypes) -> pl.DataFrame:
             if series.dtype == dtype:
                 columns[name] = series
             elif series.dtype == pl.String:
-                values = [None if text is None else read_value(text, dtype, f"given: {name!r}") for text in series]
+                values = [None if text is None else read_value(text, dtype, f"{where}: {name!r}") for text in series]
                 columns[name] = pl.Series(name, values, dtype=dtype)
             else:
                 columns[name] = series.cast(dtype)
         except (TypeError, ValueError, pl.exceptions.PolarsError) as error:
             if isinstance(error, OptionError):
                 raise
-            raise OptionError(f"given: {name!r} is {series.dtype}, and cannot become {dtype}: {error}") from error
+            raise OptionError(f"{where}: {name!r} is {series.dtype}, and cannot become {dtype}: {error}") from error
     return pl.DataFrame(columns)
 
 
@@ -83,7 +83,7 @@ def read_value(text: str, dtype: pl.DataType, where: str) -> Any:
     try:
         return reader(text.strip())
     except (ValueError, InvalidOperation, OverflowError) as error:
-        raise OptionError(f"{where} is {dtype}, and {text!r} is none. Write it as {example}.") from error
+        raise OptionError(f"{where} is {dtype}, and {text!r} is not. Write it as {example}.") from error
 
 
 def _split(text: str, dtypes: Dtypes) -> tuple[str, str]:

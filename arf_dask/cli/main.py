@@ -1,4 +1,4 @@
-"""The commands `arf-dask fit`, `sample`, `synthesize`, `report`, `inspect` and `check`."""
+"""The commands `arf-dask fit`, `sample`, `synthesize`, `report`, `inspect` and `check`, and those that ask a model."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import click
 import polars as pl
 
 from arf_dask.api import fit, load
-from arf_dask.cli.condition_text import Dtypes, read_conditions, read_given, read_given_json
 from arf_dask.cli.description import check_lines, describe_column, describe_model, inspection_lines, manifest_lines
+from arf_dask.cli.inputs import check_forms, given_of, read_rows, read_tables, reading_of
 from arf_dask.cli.options import (
     CODES,
     DRAWING,
@@ -22,11 +22,19 @@ from arf_dask.cli.options import (
     READING,
     REFINE,
     RELEASING,
+    SAYING,
     SHARED,
     SOURCES,
     STORES,
 )
 from arf_dask.cli.outcome import FAILED, Commands, print_json, reported
+from arf_dask.cli.questions import (
+    expect_command,
+    impute_command,
+    probability_command,
+    quantile_command,
+    score_command,
+)
 from arf_dask.cli.release_words import check_page, read_holdout, read_limits, read_policy
 from arf_dask.cli.values import (
     RowCount,
@@ -36,7 +44,7 @@ from arf_dask.cli.values import (
     storage_options,
     storage_options_of,
 )
-from arf_dask.data.files import Reading, is_read_by_polars, read, read_dtypes
+from arf_dask.data.files import is_read_by_polars, read_dtypes
 from arf_dask.data.holdout import Split, split_holdout
 from arf_dask.errors import OptionError
 from arf_dask.model import Model
@@ -69,6 +77,9 @@ arf-dask synthesize orders.csv --to synthetic.csv        draw a synthetic versio
 arf-dask fit orders.parquet --model orders.model         fit a model once ...
 arf-dask sample orders.model --to out/ -n 1000000        ... and draw rows often
 arf-dask check orders.model new.csv                      count rows that violate its rules
+arf-dask impute orders.model new.csv --to full.csv       fill in missing cells
+arf-dask score orders.model new.csv --to scored.csv      log-density of rows: low for anomalies
+arf-dask probability orders.model --event "total=..50"   ask; also: expect, quantile
 arf-dask inspect orders.model                            describe a model
 arf-dask inspect out/                                    describe a data set
 arf-dask report orders.csv synthetic.csv -o report.html  measure fidelity and privacy
@@ -124,7 +135,7 @@ def sample_command(path: str, n: int, **options: Any) -> None:
     _check_output(options, path)
     with reported(options) as result:
         model = load(path, storage_options=storage_options_of(path, options))
-        _draw(model, n, _given(options, model.schema.dtypes), options["seed"], options, result)
+        _draw(model, n, given_of(options, model.schema.dtypes), options["seed"], options, result)
 
 
 @cli.command("synthesize", epilog=f"{GIVEN_HELP}\n\n{CODES}")
@@ -148,7 +159,7 @@ def synthesize_command(sources: tuple[str, ...], n: int | None, **options: Any) 
         raise click.UsageError("--mode resume needs the --seed of the run that is resumed.")
     with reported(options) as result, readable_sources(sources) as found:
         if is_read_by_polars(found[0]):  # report misspelt columns before a long fit
-            _given(options, read_dtypes(found[0], _reading(options)))
+            given_of(options, read_dtypes(found[0], reading_of(options)))
         limits = read_limits(options)
         if limits is not None and is_file(options["to"]):
             raise click.UsageError("--max-attack-auc and --max-c2st need a directory in --to.")
@@ -156,7 +167,7 @@ def synthesize_command(sources: tuple[str, ...], n: int | None, **options: Any) 
         model = _fit(data, options)
         rows = _n_rows(model, data) if n is None else n
         gate = {} if limits is None else {"publish_if": limits, "real": data.train}
-        _draw(model, rows, _given(options, model.schema.dtypes), model.options["seed"], options, result, gate)
+        _draw(model, rows, given_of(options, model.schema.dtypes), model.options["seed"], options, result, gate)
 
 
 @cli.command("report", epilog=CODES)
@@ -167,6 +178,7 @@ def synthesize_command(sources: tuple[str, ...], n: int | None, **options: Any) 
 @click.option("--model", "path", metavar="M", help="The directory of the model that the rows were drawn from.")
 @click.option("--shadows", type=int, default=SHADOWS, show_default=True, help="Shadow models of the LiRA attack.")
 @click.option("-o", "--output", default="report.html", show_default=True, help="A file that ends in .html or .json.")
+@READING
 @SHARED
 def report_command(real: str, synthetic: str, path: str | None, output: str, **options: Any) -> None:
     """Evaluate a synthetic table: how close it is to the real one, and what attackers can learn from it.
@@ -175,10 +187,11 @@ def report_command(real: str, synthetic: str, path: str | None, output: str, **o
     """
     check_page(output)
     with reported(options) as result, use_scheduler(options["scheduler"]):
+        held_out = options["holdout"]
         made = report(
-            real,
-            synthetic,
-            holdout=options["holdout"],
+            read_tables([real], options),
+            read_tables([synthetic], options),
+            holdout=None if held_out is None else read_tables([held_out], options),
             target=options["target"],
             model=None if path is None else load(path),
             seed=options["seed"],
@@ -219,24 +232,28 @@ def inspect_command(path: str, as_json: bool) -> None:
 )
 @click.argument("path", metavar="M")
 @SOURCES
-@click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout, also for errors.")
-@click.option("--debug", is_flag=True, expose_value=False, help="Show where an error comes from.")
-def check_command(path: str, sources: tuple[str, ...], as_json: bool) -> int:
+@READING
+@SAYING
+def check_command(path: str, sources: tuple[str, ...], **options: Any) -> int:
     """Count the rows of IN that break each rule of the model in the directory M.
 
     Rules that hold in a share of the training rows only, and combinations of columns that no training row has, are
     counted, but do not make the command fail, unless they were declared.
     """
     model = load(path)
-    data = pl.concat([read(source) for source in sources])
+    data = read_rows(model, sources, options)
     found = model.check(data)
     exact = found.filter(((pl.col("share") >= 1.0) & (pl.col("kind") != "together")) | ~pl.col("found"))
     broken = int(exact["broken"].fill_null(0).sum())
-    if as_json:
+    if options["as_json"]:
         print_json({"model": path, "rows": data.height, "broken": broken, "rules": found.to_dicts()})
-    else:
+    elif not options["quiet"]:
         click.echo("\n".join(check_lines(found, data.height)))
     return FAILED if broken else 0
+
+
+for question in (probability_command, expect_command, quantile_command, score_command, impute_command):
+    cli.add_command(question)
 
 
 # Helpers of the commands.
@@ -246,11 +263,7 @@ def _open(sources: Sequence[str], options: dict[str, Any]) -> Split:
     """Open the sources and split off the hold-out rows."""
     options["seed"] = entropy(options["seed"])
     kept_back = read_holdout(options["holdout"])
-    return split_holdout(list(sources), kept_back, options["seed"], options["subject"], _reading(options))
-
-
-def _reading(options: dict[str, Any]) -> Reading:
-    return Reading(storage_options(options), read_options(options))
+    return split_holdout(list(sources), kept_back, options["seed"], options["subject"], reading_of(options))
 
 
 def _n_rows(model: Model, data: Split) -> int:
@@ -320,23 +333,13 @@ def _draw(
 def _check_output(options: dict[str, Any], *inputs: str) -> None:
     """Validate the options and the target before any long work."""
     target, mode = options["to"], options["mode"]
-    ways = [name for name in ("given", "given_json", "given_file") if options[name]]
-    if len(ways) > 1:
-        raise click.UsageError("--given, --given-json and --given-file: choose one.")
+    check_forms(options)
     if target == "-" and options["as_json"]:
         raise click.UsageError("--to - and --json both want stdout.")
     if is_file(target) and mode == "resume":
         raise click.UsageError("--mode resume needs a directory in --to: one file is written whole or not at all.")
     check_any_url(options, target, *inputs)
     check_output(target, mode, options["rows_per_file"], storage_options_of(target, options))
-
-
-def _given(options: dict[str, Any], dtypes: Dtypes) -> Any:
-    if options["given_file"]:
-        return read_conditions(read(options["given_file"]), dtypes)
-    if options["given_json"]:
-        return read_given_json(options["given_json"], dtypes)
-    return read_given(options["given"], dtypes) if options["given"] else None
 
 
 def _kind(text: str) -> tuple[str, str]:

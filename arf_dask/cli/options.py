@@ -42,15 +42,19 @@ def _option_group(*decorators: Decorator) -> Decorator:
     return lambda command: reduce(lambda inner, option: option(inner), reversed(decorators), command)
 
 
-SHARED = _option_group(
-    click.option(
-        "--seed", type=click.IntRange(min=0), help="The random seed, for repeatable results. Default: a fresh one."
-    ),
-    click.option("--scheduler", metavar="ADDRESS", help="A Dask scheduler, such as tcp://host:8786. Default: threads."),
-    click.option("--progress/--no-progress", default=None, help="Show progress on stderr. Default: in a terminal."),
+SEED = click.option(
+    "--seed", type=click.IntRange(min=0), help="The random seed, for repeatable results. Default: a fresh one."
+)
+SAYING = _option_group(
     click.option("--quiet", is_flag=True, help="No progress, no summary, no warnings."),
     click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout, also for errors."),
     click.option("--debug", is_flag=True, help="Show where an error comes from."),
+)
+SHARED = _option_group(
+    SEED,
+    click.option("--scheduler", metavar="ADDRESS", help="A Dask scheduler, such as tcp://host:8786. Default: threads."),
+    click.option("--progress/--no-progress", default=None, help="Show progress on stderr. Default: in a terminal."),
+    SAYING,
 )
 STORES = click.option(
     "--storage-option",
@@ -169,6 +173,28 @@ GATE = _option_group(
         "--report", "page", metavar="FILE", help="File for the report that the decision to publish is based on."
     ),
 )
+CONDITIONS = _option_group(
+    click.option("--given", multiple=True, metavar="COLUMN=VALUE", help="A condition, see below. Repeatable."),
+    click.option("--given-json", metavar="JSON", help="A condition as JSON, see below."),
+    click.option("--given-file", type=click.Path(), help="Parquet or CSV with one condition per row."),
+)
+MODE_OF_FILES = click.option(
+    "--mode",
+    type=click.Choice(["error", "overwrite"]),
+    default="error",
+    show_default=True,
+    help="If OUT exists: raise an error, or replace it.",
+)
+TO = _option_group(
+    click.option(
+        "--to",
+        default="-",
+        metavar="OUT",
+        help="A file that ends in .csv, .csv.gz, .csv.zst, .parquet, .arrow, .feather, .ndjson or .jsonl. Default: CSV "
+        "on stdout.",
+    ),
+    MODE_OF_FILES,
+)
 DRAWING = _option_group(
     click.option(
         "--to",
@@ -177,11 +203,7 @@ DRAWING = _option_group(
         help="A directory or URL for a data set of Parquet files; or one file, if it ends in .parquet, .csv, .csv.gz, "
         ".csv.zst, .arrow, .feather, .ndjson or .jsonl; or - for CSV on stdout.",
     ),
-    click.option("--given", multiple=True, metavar="COLUMN=VALUE", help="A condition, see below. Repeatable."),
-    click.option("--given-json", metavar="JSON", help="A condition as JSON, see below."),
-    click.option(
-        "--given-file", type=click.Path(), help="Parquet or CSV, one condition per row; N rows are drawn for each."
-    ),
+    CONDITIONS,
     click.option(
         "--on-impossible",
         type=click.Choice(get_args(OnImpossible)),

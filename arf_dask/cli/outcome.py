@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 import traceback
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, NoReturn
 
@@ -16,6 +17,11 @@ import numpy as np
 from arf_dask.errors import ArfError, KeyColumnWarning, ReleaseWarning, RuleWarning
 
 FAILED, INTERRUPTED = 1, 130  # exit codes
+# An argument of Python with the option of the command line beside it: `mode="resume" (--mode resume)`.
+BOTH = re.compile(
+    r"[a-z_]+=(\{[^{}]*\}|\[[^\[\]]*\]|\"[^\"]*\"|True|False)(?:, or | \()(--[a-z-]+[^()]*?)(?:\)|(?=[.,;]|$))"
+)
+ARGUMENT = re.compile(r"\b([a-z_]+)=(True|\"[a-z0-9_]+\"|'[a-z0-9_]+'|[0-9.]*[0-9])(?![\w\"'])")
 
 
 class Commands(click.Group):
@@ -41,14 +47,42 @@ class Commands(click.Group):
             sys.stdout = None  # the pipe is closed: flushing would raise again
             code = FAILED
         except Exception as error:
-            code = _failure(error, arguments)
+            code = _failure(error, arguments, self._options_of(arguments))
         sys.exit(code if isinstance(code, int) else 0)
 
+    def _options_of(self, arguments: Sequence[str]) -> set[str]:
+        """Return the options of the command that the arguments name."""
+        command = next((self.commands[argument] for argument in arguments if argument in self.commands), self)
+        return {name for parameter in command.params for name in parameter.opts}
 
-def _failure(error: Exception, arguments: Sequence[str]) -> int:
+
+def shell_words(text: str, names: Collection[str]) -> str:
+    """Return a message with options of the command line in place of arguments of Python.
+
+    Args:
+        text: the message.
+        names: the options of the command, such as "--mode".
+
+    >>> shell_words('Say mode="resume", or allow_copies=True.', ["--mode", "--allow-copies"])
+    'Say --mode resume, or --allow-copies.'
+    >>> shell_words('say read_options={"separator": ";"}, or --separator ";".', ["--separator"])
+    'say --separator ";".'
+    """
+    text = BOTH.sub(r"\2", text)
+
+    def option(found: re.Match[str]) -> str:
+        name, value = f"--{found[1].replace('_', '-')}", found[2].strip("\"'")
+        if name not in names:
+            return found[0]
+        return name if value == "True" else f"{name} {value}"
+
+    return ARGUMENT.sub(option, text)
+
+
+def _failure(error: Exception, arguments: Sequence[str], names: Collection[str]) -> int:
     if "--debug" in arguments:
         traceback.print_exception(error)
-    text = " ".join(str(error).split())
+    text = shell_words(" ".join(str(error).split()), names)
     if not isinstance(error, ArfError):
         text = f"{type(error).__name__}: {text} (unexpected; --debug shows where)"
     if "--json" in arguments:

@@ -240,7 +240,7 @@ def test_wrong_input_is_told(files: Path, tmp_path: Path) -> None:
     for words, code, told in [
         (["fit", tmp_path / "no.csv", "--model", tmp_path / "m"], 1, "no.csv"),
         (["fit", files / "in.csv", "--model", tmp_path], 1, "holds something else than a model"),
-        (["fit", files / "in.csv", "--model", tmp_path / "m", "--trees", 0], 1, "trees=0"),
+        (["fit", files / "in.csv", "--model", tmp_path / "m", "--trees", 0], 1, "--trees 0"),
         (["fit", files / "in.csv", "--model", tmp_path / "m", "--column", "age"], 1, "NAME=KIND"),
         (["fit", files / "in.csv", "--model", tmp_path / "m", "--bundle", "a,b", "--no-bundles"], 2, "choose one"),
         (["fit", files / "in.csv"], 2, "--model"),
@@ -337,7 +337,7 @@ def test_a_file_of_conditions_gives_n_rows_for_each(files: Path, tmp_path: Path)
     [
         (["--given", "agee=3"], 1, "no column 'agee' in the data. Did you mean 'age'"),
         (["--given", "age"], 1, "'age' is not understood"),
-        (["--given", "age=old"], 1, "given: 'age' is Int64, and 'old' is none. Write it as 42."),
+        (["--given", "age=old"], 1, "given: 'age' is Int64, and 'old' is not. Write it as 42."),
         (["--given", "sex=x"], 1, "the level 'x' was never seen"),
         (["--given", "age=300"], 1, "probability zero"),
         (["--given-json", "{"], 1, "given as JSON"),
@@ -410,7 +410,7 @@ def test_values_are_read_by_the_dtype_of_their_column(dtype: Any, text: str, val
     ids=str,
 )
 def test_values_of_another_kind_are_refused_with_an_example(dtype: Any, text: str) -> None:
-    with pytest.raises(OptionError, match=r"given: 'c' is .* is none\. Write it as"):
+    with pytest.raises(OptionError, match=r"given: 'c' is .* is not\. Write it as"):
         read_given([f"c={text}"], {"c": dtype})
 
 
