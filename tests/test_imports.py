@@ -59,7 +59,7 @@ EDGES = {
     "airflow": {"integrations/airflow"},
     "deltalake": {"storage/delta"},
     "pyiceberg": {"storage/iceberg"},
-    "click": {"cli/main", "cli/options", "cli/outcome", "cli/values"},
+    "click": {"cli/inputs", "cli/main", "cli/options", "cli/outcome", "cli/questions", "cli/values"},
     "scipy": {
         "stats/truncated_normal",
         "stats/moment_matching",
