@@ -9,10 +9,10 @@ import numpy as np
 import polars as pl
 
 from arf_dask.data.axes import is_numeric
-from arf_dask.data.dates import date_form, read_dates, write_dates
+from arf_dask.data.date_search import date_forms
+from arf_dask.data.dates import read_dates, write_dates
 from arf_dask.data.fingerprints import new_key
 from arf_dask.data.key_learning import looks_like_key
-from arf_dask.data.keys import is_text
 from arf_dask.errors import ReleaseError
 from arf_dask.release.identifiers import stand_ins
 from arf_dask.release.levels import protect_levels, rare_combinations
@@ -135,9 +135,7 @@ def protect(
 
 def _find_dates(frame: pl.DataFrame, declared: Set[str]) -> dict[str, str]:
     """Return the format of every text column of dates whose kind is not declared."""
-    texts = [column for column in frame if column.name not in declared and is_text(column.dtype)]
-    forms = {column.name: date_form(column) for column in texts}
-    return {name: form for name, form in forms.items() if form is not None}
+    return date_forms(column for column in frame if column.name not in declared)
 
 
 def _with_dates(frame: pl.DataFrame, forms: Mapping[str, str]) -> pl.DataFrame:

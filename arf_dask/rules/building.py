@@ -86,7 +86,8 @@ def build(suggested: Suggested, sample: pl.DataFrame, facts: Mapping[str, Column
     # The range of a text is that of the dates that it holds, which only the transform that parses it understands.
     targets = {name: replace(one, low=None, high=None) if one.is_text else one for name, one in measured.items()}
     decimals = {name: target.decimals for name, target in targets.items() if not target.is_text}
-    pair_rules = [Comparison(Name(low), "<=", Name(high)) for low, high in suggested.orders]
+    sort_nodes = {grid.target.name: grid.sort_node for grid in suggested.grids}
+    pair_rules = [_order(low, "<=", high, sort_nodes) for low, high in suggested.orders]
     pair_rules += [Comparison(Name(one), "!=", Name(other)) for one, other in suggested.differences]
     declared_rules = suggested.declared.comparisons
     formulas = [variant for one in suggested.formulas for variant in _variants(one)]
@@ -113,7 +114,8 @@ def build(suggested: Suggested, sample: pl.DataFrame, facts: Mapping[str, Column
     ordered_pairs = [rule.columns for rule in kept_pairs if rule.sign == "<="]
     _take_formulas(usable_formulas, row_counts, targets, sample, rules, transforms, ordered_pairs)
     tie_counts = {str(rule): int(row_counts.ties[rule_index]) for rule_index, rule in enumerate(pair_rules)}
-    _take_orders([rule for rule in kept_pairs if rule.sign == "<="], tie_counts, targets, sample, rules, transforms)
+    orders = [rule for rule in kept_pairs if rule.sign == "<="]
+    _take_orders(orders, sort_nodes, tie_counts, targets, sample, rules, transforms)
     rules += [Rule(str(rule), "difference", rule.columns, 1.0, True) for rule in kept_pairs if rule.sign == "!="]
     _take_grids(grids, row_counts, targets, rules, transforms)
     _take_hours(suggested.hours, row_counts, len(usable_formulas), facts, targets, rules, transforms)
@@ -253,8 +255,14 @@ def _declared_gap(order: Comparison, targets: Mapping[str, Target], taken: Colle
     return None
 
 
+def _order(low: str, sign: str, high: str, sort_nodes: Mapping[str, Node]) -> Comparison:
+    """Return the comparison of two columns, or of the dates that their texts stand for."""
+    return Comparison(sort_nodes.get(low, Name(low)), sign, sort_nodes.get(high, Name(high)))
+
+
 def _take_orders(
     orders: list[Comparison],
+    sort_nodes: Mapping[str, Node],
     ties: Mapping[str, int],
     targets: Mapping[str, Target],
     sample: pl.DataFrame,
@@ -275,14 +283,13 @@ def _take_orders(
         ]
         direct_lowers = direct_lowers[:MOST_LOWERS]
         for low in direct_lowers:
-            sign = "<" if ties[str(Comparison(Name(low), "<=", Name(high)))] == 0 and targets[high].unit else "<="
-            rules.append(Rule(str(Comparison(Name(low), sign, Name(high))), "order", (low, high), 1.0, True))
+            no_ties = ties[str(_order(low, "<=", high, sort_nodes))] == 0
+            sign = "<" if no_ties and targets[high].unit else "<="
+            rules.append(Rule(str(_order(low, sign, high, sort_nodes)), "order", (low, high), 1.0, True))
         if high in transforms or not direct_lowers or targets[high].is_text:
             continue
         base: Node = Name(direct_lowers[0]) if len(direct_lowers) == 1 else Call("max", tuple(map(Name, direct_lowers)))
-        least_gap = (
-            targets[high].unit if all(rule.text.split()[1] == "<" for rule in rules[-len(direct_lowers) :]) else 0
-        )
+        least_gap = targets[high].unit if all(" < " in rule.text for rule in rules[-len(direct_lowers) :]) else 0
         gap = Gap(targets[high], base, 1, least_gap)
         if is_modelled_by_gap(gap, sample):
             transforms[high] = gap

@@ -9,6 +9,7 @@ import numpy as np
 import polars as pl
 
 from arf_dask.data.axes import FLOATS, summarise_axis
+from arf_dask.data.date_search import date_forms
 from arf_dask.rules.evaluation import kind_of_dtype
 from arf_dask.rules.expressions import Comparison, Name, Operation, columns_of
 from arf_dask.rules.grids import find_grid
@@ -80,6 +81,7 @@ def find_rules(
     if frame.height < LEAST_ROWS or frame.width < 2:
         return Findings([], _named_orders(frame, targets), [], [])
     numbers = _numbers(frame, targets, ("integer", "number"))
+    forms = date_forms(frame, tell=True)
     guesses = [*search_copies(numbers), *search_sums(numbers, rng), *search_products(numbers, rng)]
     guesses += search_linear(numbers, frame, rng)
     guesses += [*search_parts(frame), *search_text_copies(frame), *_time_copies(frame, targets)]
@@ -97,12 +99,12 @@ def find_rules(
     hour_names = {name for one in hours for name in (one.target, *columns_of(one.formula))}
     orders = [
         pair
-        for pair in (*_orders(frame, targets, numbers, rng), *search_text_orders(frame, rng))
+        for pair in (*_orders(frame, targets, numbers, rng), *search_text_orders(frame, forms, rng))
         if not (decided_names | hour_names) & set(pair) or _is_partial_copy(pair, formulas)
     ]
     clock_names = set(clock_columns(frame))
     grids = [
-        find_grid(frame.get_column(name), targets[name], name in clock_names)
+        find_grid(frame.get_column(name), targets[name], clock=name in clock_names, form=forms.get(name))
         for name in names
         if name not in decided_names
     ]
@@ -115,7 +117,8 @@ def find_text_dates(sample: pl.DataFrame, skip: Collection[str]) -> Findings:
     texts = [
         series for series in sample if series.name not in skip and isinstance(series.dtype, pl.String | pl.Categorical)
     ]
-    grids = [find_grid(series, sample_target(series), clock=False) for series in texts]
+    forms = date_forms(texts, tell=True)
+    grids = [find_grid(series, sample_target(series), form=forms.get(series.name)) for series in texts]
     return Findings([], [], [], [grid for grid in grids if grid is not None])
 
 

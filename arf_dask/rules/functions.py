@@ -7,7 +7,8 @@ from typing import NamedTuple
 
 import polars as pl
 
-from arf_dask.data.dates import clock_in_zone
+from arf_dask.data.dates import clock_in_zone, read_dates, tokens
+from arf_dask.errors import OptionError
 
 NUMBERS = ("integer", "number")
 DAYS = ("date", "datetime")
@@ -238,6 +239,16 @@ def _date_text(values: pl.Series, form: pl.Series) -> pl.Series:
     return values.dt.to_string(str(form[0]))
 
 
+def _date_from(values: pl.Series, form: pl.Series) -> pl.Series:
+    """Read texts of a format as datetimes; times are on 1970-01-01, and other texts become null."""
+    if tokens(str(form[0])) is None:
+        raise OptionError(f'date_from: {form[0]!r} is not a format of dates. Write it as in "%m/%d/%Y %H:%M".')
+    dates = read_dates(values, str(form[0]))
+    if dates.dtype == pl.Time:
+        return (dates.to_physical() // 1_000).cast(pl.Datetime("us"))
+    return dates.cast(pl.Datetime("us"))
+
+
 def _one(takes: tuple[str, ...], gives: str, apply: Callable[..., pl.Series]) -> Function:
     return Function((1, 1), (takes,), gives, apply)
 
@@ -285,5 +296,6 @@ FUNCTIONS: dict[str, Function] = {
     "right": _two(TEXT, ("integer",), "text", lambda v, n: v.str.tail(int(n[0]))),
     "text": _one((*NUMBERS, *DAYS, "text"), "text", _text),
     "pad": _two((*NUMBERS, "text"), ("integer",), "text", _pad),
+    "date_from": _two(TEXT, TEXT, "datetime", _date_from),
     "date_text": _two((*DAYS, "time"), TEXT, "text", _date_text),
 }

@@ -21,19 +21,20 @@ from arf_dask.rules.transforms.times import find_parts
 LEAST_ROWS = 30
 
 
-def find_grid(series: pl.Series, target: Target, clock: bool) -> Transform | None:
+def find_grid(series: pl.Series, target: Target, *, clock: bool = False, form: str | None = None) -> Transform | None:
     """Find the transform of a column in a sample; None if there is none or the evidence is too weak.
 
     Args:
         series: the values of a sample.
         target: the column.
         clock: whether the values are clock numbers.
+        form: the format of the texts, if they are dates or times.
     """
     if len(series) - series.null_count() < LEAST_ROWS:
         return None
     if isinstance(series.dtype, pl.String | pl.Categorical):
-        parsed = find_form(series, target)
-        inner = None if parsed is None else find_grid(parsed.read(series), parsed.modelled_target, clock=False)
+        parsed = find_form(series, target, form)
+        inner = None if parsed is None else find_grid(parsed.read(series), parsed.modelled_target)
         return parsed if parsed is None or inner is None else Chain(parsed, inner)
     if clock:
         return Indexed(target, "clock")

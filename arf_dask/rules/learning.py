@@ -12,7 +12,7 @@ import numpy as np
 import polars as pl
 
 from arf_dask.data.checks import check_same_columns
-from arf_dask.data.dates import are_dates
+from arf_dask.data.date_search import are_dates
 from arf_dask.data.key_learning import names_rows
 from arf_dask.data.parts import DataPart, PartGroup, Parts, group_parts
 from arf_dask.errors import DataError, RuleWarning, warn_user

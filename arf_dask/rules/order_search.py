@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from itertools import combinations, permutations
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from arf_dask.data.dates import date_form, read_dates
+from arf_dask.data.dates import read_dates, sorts_as_text
 from arf_dask.rules.evaluation import kind_of_dtype
 from arf_dask.rules.expressions import Name
 from arf_dask.rules.number_search import Guess, Numbers
@@ -82,14 +82,24 @@ def search_orders(numbers: Numbers, rng: np.random.Generator, *, plain: bool) ->
     return [pair for pair in order_pairs if pair[0] != pair[1] and (pair[1], pair[0]) not in order_pairs]
 
 
-def search_text_orders(frame: pl.DataFrame, rng: np.random.Generator) -> list[tuple[str, str]]:
-    """Return the ordered pairs of columns that store dates as text, if texts and dates have the same order."""
+def search_text_orders(
+    frame: pl.DataFrame, forms: Mapping[str, str], rng: np.random.Generator
+) -> list[tuple[str, str]]:
+    """Return the ordered pairs of columns that store dates as text.
+
+    Columns whose texts sort as their dates do are compared with those of the same format, others with each other.
+
+    Args:
+        frame: the rows of a sample.
+        forms: the formats of the columns that hold dates.
+        rng: shuffles rows to estimate how often an order holds by chance.
+    """
     columns_by_form: dict[str, dict[str, Floats]] = {}
-    for series in frame:
-        form = date_form(series) if series.dtype == pl.String else None
-        if form is not None and form.startswith("%Y"):
-            dates = read_dates(series, form).cast(pl.Datetime("us")).to_physical().cast(pl.Float64)
-            columns_by_form.setdefault(form, {})[series.name] = np.array(dates.to_numpy())
+    for name, form in forms.items():
+        dates = read_dates(frame.get_column(name), form)
+        dates = dates.cast(pl.Datetime("us")) if dates.dtype == pl.Date else dates
+        alike = form if sorts_as_text(form) else f"other {dates.dtype}"
+        columns_by_form.setdefault(alike, {})[name] = np.array(dates.to_physical().cast(pl.Float64).to_numpy())
     order_pairs = []
     for columns in columns_by_form.values():
         table = np.stack(list(columns.values()), axis=1)

@@ -57,7 +57,8 @@ from arf_dask.storage.validation import check_options, check_tables
 from arf_dask.typing import PathLike
 
 FORMAT, VERSION = "arf_dask model", 6
-# 1: no hash of model.json itself; 2: no rules; 3: other kinds of transforms (`old_rules`); 4: no refinement
+# 1: no hash of model.json itself; 2: no rules; 3: other kinds of transforms (`old_rules`); 4: no refinement;
+# 5: fewer formats of dates
 READABLE = (1, 2, 3, 4, 5, 6)
 RULES_SINCE, REFINED_SINCE = 3, 5
 MAX_JSON_BYTES = 2**28

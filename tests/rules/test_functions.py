@@ -27,6 +27,7 @@ SECOND: dict[str, Any] = {
     "in_zone": "Europe/Berlin",
     "before": "-",
     "after": "-",
+    "date_from": "%Y-%m-%d",
     "date_text": "%Y-%m",
     "left": 2,
     "right": 2,

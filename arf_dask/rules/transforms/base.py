@@ -21,7 +21,7 @@ import polars as pl
 
 from arf_dask.data.stored_fields import require
 from arf_dask.data.value_sets import Box, Region, ValueSet
-from arf_dask.rules.expressions import Node, columns_of
+from arf_dask.rules.expressions import Name, Node, columns_of
 from arf_dask.rules.targets import Target
 from arf_dask.typing import Flags
 
@@ -102,6 +102,11 @@ class Transform(ABC):
     def stored_expression(self) -> Node | None:
         """The expression that is written into model files."""
         return self.expression
+
+    @property
+    def sort_node(self) -> Node:
+        """The expression by which values of the column are compared."""
+        return Name(self.target.name)
 
     @property
     def inputs(self) -> tuple[str, ...]:

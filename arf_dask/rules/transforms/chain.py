@@ -67,6 +67,10 @@ class Chain(Transform):
         return self.second.stored_expression
 
     @property
+    def sort_node(self) -> Node:
+        return self.first.sort_node
+
+    @property
     def inputs(self) -> tuple[str, ...]:
         return self.second.inputs
 

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any, Self
 
 import polars as pl
 
-from arf_dask.data.dates import FORMS, date_form, has_clock, read_dates, write_dates
+from arf_dask.data.dates import form_dtype, in_form, read_dates, sorts_as_text, tokens, write_dates
 from arf_dask.data.value_sets import EVERYWHERE, Box, Region, Span, ValueSet, column_values, merged, physical_values
-from arf_dask.rules.expressions import Node
+from arf_dask.rules.expressions import Call, Constant, Name, Node
 from arf_dask.rules.targets import Target
 from arf_dask.rules.transforms.base import Link, require_details
 
@@ -36,7 +36,12 @@ class Parsed(Link):
 
     @property
     def modelled_target(self) -> Target:
-        return replace(self.target, dtype=pl.Datetime("us") if has_clock(self.form) else pl.Date())
+        return replace(self.target, dtype=form_dtype(self.form))
+
+    @property
+    def sort_node(self) -> Node:
+        name = Name(self.target.name)
+        return name if sorts_as_text(self.form) else Call("date_from", (name, Constant(self.form)))
 
     def forward(self, frame: pl.DataFrame) -> dict[str, pl.Series]:
         return {self.target.name: self.read(frame.get_column(self.target.name)).alias(self.target.name)}
@@ -58,8 +63,7 @@ class Parsed(Link):
 
     def off_grid(self, series: pl.Series) -> pl.Series:
         """Flag texts that are not dates of this format; nulls are not flagged."""
-        texts = series.alias("").cast(pl.String)
-        return (write_dates(self.read(texts), self.form) != texts).fill_null(True) & texts.is_not_null()
+        return ~in_form(series, self.form) & series.alias("").is_not_null()
 
     def translate(self, wanted: ValueSet, known: Box, relations: Relations) -> Region:
         dates = self.dates(wanted)
@@ -79,7 +83,8 @@ class Parsed(Link):
 
     def text(self) -> str:
         """Describe the format."""
-        return f"{self.target.name} is a {'time' if has_clock(self.form) else 'date'} written as {self.form}"
+        what = "date" if self.modelled_target.dtype == pl.Date else "time"
+        return f"{self.target.name} is a {what} written as {self.form}"
 
     def details(self) -> dict[str, Any]:
         return {"form": self.form}
@@ -88,12 +93,11 @@ class Parsed(Link):
     def parse(
         cls, target: Target, node: Node | None, details: dict[str, Any], dtypes: Mapping[str, pl.DataType], where: str
     ) -> Self:
-        require_details(target.is_text and details["form"] in FORMS, where, "dates in an unknown form")
+        require_details(target.is_text and tokens(details["form"]) is not None, where, "dates in an unknown form")
         return cls(target, details["form"])
 
 
-def find_form(series: pl.Series, target: Target) -> Parsed | None:
-    """Return the format of a text column, if all known texts of a sample are dates or times of one format."""
-    known_texts = series.alias("").drop_nulls()
-    form = date_form(known_texts) if known_texts.n_unique() >= LEAST_TEXTS else None
-    return None if form is None else Parsed(target, form)
+def find_form(series: pl.Series, target: Target, form: str | None) -> Parsed | None:
+    """Return the transform of a text column of dates in a format, if a sample has enough different ones."""
+    is_varied = form is not None and series.alias("").drop_nulls().n_unique() >= LEAST_TEXTS
+    return Parsed(target, form) if form is not None and is_varied else None
