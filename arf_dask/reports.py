@@ -32,7 +32,7 @@ from arf_dask.runtime.seeds import Stage, entropy, generator
 from arf_dask.training.refining import NOT_PROTECTED, People
 from arf_dask.training.stages import Harden, fit_parts
 
-JUDGED_BLOCKS = 3  # maximum number of blocks that the gate evaluates
+JUDGED_ROWS = 3 * BLOCK_ROWS  # maximum number of rows that the gate evaluates: whole blocks
 # Options that shadow models do not inherit, as they may name columns that a shadow lacks.
 NOT_FOR_SHADOWS = ("columns", "keys", "bundles", "rules", "find_rules", "strict_rules", "seed", "release")
 SHADOW_ROUNDS = 2  # maximum adversarial rounds of a shadow model
@@ -116,7 +116,7 @@ def _measure(
         _row_counts(sides),
         sides.real.width,
         sides.skipped,
-        _notes(sides, bool(privacy.attacks), model),
+        _notes(sides, target, bool(privacy.attacks), model),
         sides.synthetic[np.array([row for row, _ in fidelity.detection.surest], dtype=np.int64)],
         exposed_rows,
         seed,
@@ -182,7 +182,7 @@ def judge_release(
 ) -> Report:
     """Attack the rows to be published, and raise an error if a limit is violated.
 
-    Rows are drawn exactly as they will be written: all of them, or the first `JUDGED_BLOCKS` blocks.
+    Rows are drawn exactly as they will be written: all of them, or the first `JUDGED_ROWS`.
 
     Raises:
         ReleaseError: If a limit is violated; its `report` holds all figures.
@@ -192,7 +192,7 @@ def judge_release(
         raise OptionError("publish_if: give real=, the rows the model was fitted to, to judge the release by.")
     if holdout is None and model.holdout is None:
         raise OptionError("publish_if: give holdout=, or fit(..., holdout=0.1): attacks need rows the model never saw.")
-    n_judged = min(n, JUDGED_BLOCKS * BLOCK_ROWS)
+    n_judged = min(n, JUDGED_ROWS)
     report_options = {"holdout": holdout, "model": model, "seed": seed, "shadows": limits.shadows, "progress": progress}
     return check_limits(report(real, draw(n_judged), **report_options), limits)
 
@@ -235,9 +235,11 @@ def _row_counts(sides: Sides) -> dict[str, int]:
     return counts if sides.holdout is None else {**counts, "held out": sides.holdout.height}
 
 
-def _notes(sides: Sides, attacked: bool, model: Model | None) -> list[str]:
+def _notes(sides: Sides, target: str | None, attacked: bool, model: Model | None) -> list[str]:
     """Return notes on sampling for the page."""
     notes = ["Distances of columns are of all rows."]
+    if target is not None and sides.holdout is None:
+        notes.append(f"There are no held-out rows to test on, so {target!r} was not predicted.")
     if sides.real_rows is not None:
         notes.append("The real data contained the held-out rows: they were left out of it.")
     if max(sides.real.height, sides.synthetic.height) > PAIR_ROWS:

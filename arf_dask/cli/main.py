@@ -48,12 +48,12 @@ from arf_dask.data.files import is_read_by_polars, read_dtypes
 from arf_dask.data.holdout import Split, split_holdout
 from arf_dask.errors import OptionError
 from arf_dask.model import Model
-from arf_dask.options import SHADOWS
-from arf_dask.reports import report
+from arf_dask.options import ROWS_PER_FILE, SHADOWS
+from arf_dask.reports import JUDGED_ROWS, report
 from arf_dask.runtime.cluster import use_scheduler
 from arf_dask.runtime.disk import library_versions
 from arf_dask.runtime.seeds import entropy
-from arf_dask.single_files import check_output, is_file, write_file
+from arf_dask.single_files import check_output, is_file, write_file, write_rows
 from arf_dask.storage.manifest import SUCCESS, Manifest
 from arf_dask.storage.remote_model import check_model_target
 
@@ -106,6 +106,7 @@ def cli() -> None:
 @LEARNING
 @STORES
 @RELEASING
+@click.option("--holdout-to", metavar="FILE", help="File for the rows that --holdout excludes, for `arf-dask report`.")
 @SHARED
 def fit_command(sources: tuple[str, ...], path: str, **options: Any) -> None:
     """Learn the joint distribution of a table.
@@ -113,12 +114,18 @@ def fit_command(sources: tuple[str, ...], path: str, **options: Any) -> None:
     IN is a CSV or Parquet file, a directory of them, a pattern such as 'data/*.parquet', a URL, or - for stdin.
     """
     check_any_url(options, path, *sources)
+    if options["holdout_to"] is not None:
+        if options["holdout"] is None:
+            raise click.UsageError("--holdout-to: no rows are held out. Give --holdout SHARE too.")
+        check_output(options["holdout_to"], "overwrite", ROWS_PER_FILE)
     check_model_target(path, storage_options_of(path, options))
     with reported(options) as result, readable_sources(sources) as found:
         model = _fit(_open(found, options), options)
         model.save(path, storage_options=storage_options_of(path, options))
         result.update({"model": path, **describe_model(model)})
         result["summary"] = f"{model!r}\nwritten to {path}"
+        if model.holdout is not None:
+            _keep_holdout(model.holdout, options["holdout_to"], result)
 
 
 @cli.command("sample", epilog=f"{GIVEN_HELP}\n\n{CODES}")
@@ -161,13 +168,22 @@ def synthesize_command(sources: tuple[str, ...], n: int | None, **options: Any) 
         if is_read_by_polars(found[0]):  # report misspelt columns before a long fit
             given_of(options, read_dtypes(found[0], reading_of(options)))
         limits = read_limits(options)
+        if options["page"] is not None:
+            check_page(options["page"])
+        if options["target"] is not None and options["page"] is None:
+            raise click.UsageError("--target is a column to predict in the report: give --report FILE too.")
         if limits is not None and is_file(options["to"]):
             raise click.UsageError("--max-attack-auc and --max-c2st need a directory in --to.")
         data = _open(found, options)
         model = _fit(data, options)
         rows = _n_rows(model, data) if n is None else n
+        given = given_of(options, model.schema.dtypes)
         gate = {} if limits is None else {"publish_if": limits, "real": data.train}
-        _draw(model, rows, given_of(options, model.schema.dtypes), model.options["seed"], options, result, gate)
+        _draw(model, rows, given, model.options["seed"], options, result, gate)
+        if options["page"] is not None and limits is None:
+            drawing = {"given": given, "on_impossible": options["on_impossible"], "seed": model.options["seed"]}
+            drawn = model.sample(rows, frame="lazy", **drawing).head(JUDGED_ROWS).collect()
+            _report(model, data, drawn, options, result)
 
 
 @cli.command("report", epilog=CODES)
@@ -186,6 +202,8 @@ def report_command(real: str, synthetic: str, path: str | None, output: str, **o
     REAL, SYNTH and H are CSV or Parquet files, directories of them, or patterns.
     """
     check_page(output)
+    if options["target"] is not None and options["holdout"] is None:
+        raise click.UsageError("--target: predictions are tested on rows that no model saw. Give --holdout H too.")
     with reported(options) as result, use_scheduler(options["scheduler"]):
         held_out = options["holdout"]
         made = report(
@@ -262,8 +280,7 @@ for question in (probability_command, expect_command, quantile_command, score_co
 def _open(sources: Sequence[str], options: dict[str, Any]) -> Split:
     """Open the sources and split off the hold-out rows."""
     options["seed"] = entropy(options["seed"])
-    kept_back = read_holdout(options["holdout"])
-    return split_holdout(list(sources), kept_back, options["seed"], options["subject"], reading_of(options))
+    return split_holdout(list(sources), read_holdout(options), options["seed"], options["subject"], reading_of(options))
 
 
 def _n_rows(model: Model, data: Split) -> int:
@@ -328,6 +345,34 @@ def _draw(
             result["summary"] = repr(made)
     fields = {"to": target, "rows": made.rows, "bytes": made.bytes, "seed": made.seed, "model_hash": made.model_hash}
     result.update({**fields, "given": made.given})
+
+
+def _keep_holdout(rows: pl.DataFrame, path: str | None, result: dict[str, Any]) -> None:
+    """Write held-out rows to a file, or say that they are not kept."""
+    result["held_out"] = {"rows": rows.height, "path": path}
+    if path is None:
+        where = "a model holds no real rows. Give --holdout-to FILE to keep them for `arf-dask report --holdout FILE`"
+        result["summary"] += f"\n{rows.height:,} rows were held out and are not kept: {where}."
+        return
+    write_rows(rows, path, sys.stdout.buffer)
+    result["summary"] += f"\n{rows.height:,} rows were held out, and written to {path}"
+
+
+def _report(model: Model, data: Split, drawn: pl.DataFrame, options: dict[str, Any], result: dict[str, Any]) -> None:
+    """Report on drawn rows beside training and held-out rows."""
+    made = report(
+        data.train,
+        drawn,
+        holdout=data.holdout,
+        model=model,
+        target=options["target"],
+        seed=model.options["seed"],
+        progress=_progress(options),
+    )
+    made.save(options["page"])
+    result["report"] = options["page"]
+    n_held_out = 0 if data.holdout is None else data.holdout.height
+    result["summary"] += f"\n{made!r}\n{n_held_out:,} rows were held out for it; written to {options['page']}"
 
 
 def _check_output(options: dict[str, Any], *inputs: str) -> None:

@@ -170,8 +170,13 @@ GATE = _option_group(
     click.option("--max-attack-auc", type=float, help="Publish only if no membership attack exceeds this AUC."),
     click.option("--max-c2st", type=float, help="Publish only if a detector does not exceed this AUC."),
     click.option(
-        "--report", "page", metavar="FILE", help="File for the report that the decision to publish is based on."
+        "--report",
+        "page",
+        metavar="FILE",
+        help="Report on the rows, attacks included, to a file that ends in .html or .json. Holds out 20 % of the rows "
+        "unless --holdout says otherwise.",
     ),
+    click.option("--target", metavar="T", help="A column to predict, in the --report."),
 )
 CONDITIONS = _option_group(
     click.option("--given", multiple=True, metavar="COLUMN=VALUE", help="A condition, see below. Repeatable."),

@@ -12,6 +12,7 @@ from arf_dask.release.policy import Limits, ReleasePolicy
 POLICY = ("min_level", "clip_extremes", "subject", "max_rows_per_subject")
 LIMITS = {"max_attack_auc": "membership_auc", "max_c2st": "c2st"}
 PAGES = (".html", ".htm", ".json")
+REPORTED_HOLDOUT = 0.2  # share of the rows that is held out for a report, unless --holdout says otherwise
 
 
 def read_policy(options: Mapping[str, Any]) -> ReleasePolicy | None:
@@ -28,20 +29,17 @@ def read_limits(options: Mapping[str, Any]) -> Limits | None:
     """Return the limits for publishing, or None if none is given."""
     given = {name: options[typed] for typed, name in LIMITS.items() if options[typed] is not None}
     if not given:
-        if options["page"] is not None:
-            raise OptionError(
-                "--report: say --max-attack-auc or --max-c2st too: a report is made when rows are judged."
-            )
         return None
     if "membership_auc" not in given:
         given["membership_auc"] = None
     return Limits(**given, page=options["page"])
 
 
-def read_holdout(text: str | None) -> Any:
-    """Parse a share of the rows or a path, such as "0.1" or "held_out.parquet"."""
+def read_holdout(options: Mapping[str, Any]) -> Any:
+    """Return the share or path of the held-out rows, such as "0.1" or "held_out.parquet"; a report has a default."""
+    text = options["holdout"]
     if text is None:
-        return None
+        return REPORTED_HOLDOUT if options.get("page") is not None else None
     try:
         return float(text)
     except ValueError:

@@ -101,9 +101,36 @@ def test_a_gate_refuses_with_a_page(tables: Path) -> None:
     assert "Not published" in (tables / "why.html").read_text(encoding="utf-8")
 
 
-def test_a_gate_needs_a_directory_and_a_page_needs_a_gate(tables: Path) -> None:
+def test_a_gate_needs_a_directory(tables: Path) -> None:
     words = ("synthesize", tables / "real.parquet", "--key", "customer", "--trees", 2)
     assert run(*words, "--to", tables / "a.csv", "--max-c2st", 0.7, "--holdout", 0.2).exit_code == 2
-    lonely = run(*words, "--to", tables / "b", "--report", tables / "x.html")
-    assert lonely.exit_code == 1
-    assert "--max-attack-auc" in lonely.output
+
+
+def test_one_command_makes_rows_and_an_attack_tested_report(tables: Path) -> None:
+    words = ("synthesize", tables / "real.parquet", "--key", "customer", "--trees", 2, "--seed", 1)
+    told = run(*words, "--to", tables / "b.csv", "--report", tables / "x.json", "--target", "town")
+    assert told.exit_code == 0, told.output
+    assert "120 rows were held out for it" in told.output  # 20 % of 600
+    assert pl.read_csv(tables / "b.csv").height == 600
+    made = json.loads((tables / "x.json").read_text(encoding="utf-8"))
+    assert made["privacy"]["attacks"]
+    assert made["fidelity"]["target"]["target"] == "town"
+    assert run(*words, "--to", tables / "c.csv", "--target", "town").exit_code == 2
+
+
+def test_held_out_rows_are_kept_where_it_is_said(tables: Path) -> None:
+    words = ("fit", tables / "real.parquet", "--model", tables / "m", "--key", "customer", "--trees", 2, "--seed", 1)
+    told = run(*words, "--holdout", 0.1)
+    assert "60 rows were held out and are not kept" in told.output
+    assert "--holdout-to FILE" in told.output
+    kept = run(*words, "--holdout", 0.1, "--holdout-to", tables / "kept.parquet", "--json")
+    assert json.loads(kept.output)["held_out"] == {"rows": 60, "path": str(tables / "kept.parquet")}
+    assert pl.read_parquet(tables / "kept.parquet").height == 60
+    assert run(*words, "--holdout-to", tables / "kept.parquet").exit_code == 2
+
+
+def test_a_target_needs_held_out_rows(tables: Path) -> None:
+    words = ("report", tables / "real.parquet", tables / "real.parquet", "-o", tables / "r.json")
+    told = run(*words, "--target", "town")
+    assert told.exit_code == 2
+    assert "--holdout" in told.output
