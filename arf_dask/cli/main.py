@@ -366,7 +366,7 @@ def _report(model: Model, data: Split, drawn: pl.DataFrame, options: dict[str, A
         holdout=data.holdout,
         model=model,
         target=options["target"],
-        seed=model.options["seed"],
+        seed=options["seed"],
         progress=_progress(options),
     )
     made.save(options["page"])
