@@ -44,6 +44,11 @@ class Profile:
         """Whether the profile contains every value of the column rather than those of a sample."""
         return self.atoms is None
 
+    @property
+    def n_values(self) -> int:
+        """Number of distinct values, null and NaN included."""
+        return len(self.numbers.counts) + (self.nulls > 0) + (self.nans > 0)
+
 
 def column_kind(name: str, dtype: pl.DataType, summary: ColumnSummary, declared: str | None) -> Kind:
     """Return the declared kind of a column, or infer it from all rows."""

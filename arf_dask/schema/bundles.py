@@ -8,6 +8,7 @@ the resulting bundles are verified on all rows.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from itertools import combinations
 from typing import NamedTuple
 
@@ -15,8 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from arf_dask.runtime.seeds import Stage, generator
-from arf_dask.schema.discrete import Discrete, Ids
-from arf_dask.schema.near_functions import exceptions, find_near_functions
+from arf_dask.schema.discrete import Discrete, Ids, collision
+from arf_dask.schema.near_functions import exceptions, find_near_functions, is_sparse, most_exceptions
 from arf_dask.typing import Floats
 
 SAMPLE_ROWS = 4_000
@@ -34,7 +35,9 @@ COMPLETE_ROWS = 10  # minimum rows of each combination of such a bundle
 SMALL = 32  # columns with at most this many values are screened with one matrix product
 MOST_LARGE = 40  # maximum number of larger columns, which are screened pair by pair
 SEEN_ONCE = 0.01  # maximum share of rows with a unique combination, for columns of many values
-NEAR_EXCEPTIONS = 0.04  # maximum share of rows that are exceptions to a function
+NEAR_EXCEPTIONS = 0.04  # maximum number of combinations that a column adds to those that determine it, per row
+MOST_SINGLE = 0.5  # maximum share of rows whose combination is unique
+SINGLE_COPIES = 1e-3  # maximum share of sampled rows that equal a training row, for bundles of unique combinations
 EVIDENCE = 25.0  # nats of evidence against chance that a function needs
 PARENTS = 6  # columns considered as arguments of a function (only the first 4 for functions of three)
 
@@ -52,16 +55,36 @@ class Pair(NamedTuple):
         return self.impossible >= IMPOSSIBLE_SHARE
 
 
-def find_bundles(columns: dict[int, Discrete], n_rows: int) -> list[list[int]]:
-    """Return the groups of column keys to model as one variable; ungrouped columns are left out."""
+def find_bundles(
+    columns: dict[int, Discrete],
+    n_rows: int,
+    keys: Collection[int] | None = None,
+    *,
+    others_vary: bool = False,
+    distinct_rows: NDArray[np.int64] | None = None,
+) -> list[list[int]]:
+    """Return the groups of column keys to model as one variable; ungrouped columns are left out.
+
+    Args:
+        columns: The columns, with the ids of all rows.
+        n_rows: The number of rows.
+        keys: The columns that may have few rows per value and determine others, such as product numbers; None for all.
+        others_vary: Whether the table has another column in which nearly all rows differ.
+        distinct_rows: One row of each set of equal rows, if there are many: in copies of a row, every column determines
+            every other one.
+    """
+    if not columns:
+        return []
     if n_rows < LEAST_ROWS:
         return _lookup(columns, n_rows)
     usable = {key: c for key, c in columns.items() if 2 <= c.n_values <= _most_values(n_rows)}
     groups = _Groups(columns, n_rows)
-    sample_rows = screening_rows(n_rows, SAMPLE_ROWS if len(columns) <= MANY_COLUMNS else SAMPLE_ROWS // 2)
-    _join_near(groups, {key: _compact(c.ids[sample_rows]) for key, c in columns.items() if c.n_values >= 2})
+    distinct = columns if distinct_rows is None else {key: _compact(c.ids[distinct_rows]) for key, c in columns.items()}
+    for group in _near_groups(distinct, columns if keys is None else keys, others_vary=others_vary):
+        groups.unite(group)
     if len(usable) < 2:
         return groups.several()
+    sample_rows = screening_rows(n_rows, _sample_size(columns))
     sampled = {key: _compact(c.ids[sample_rows]) for key, c in usable.items()}
     pairs = screen_pairs(sampled)
     ranked_pairs = sorted(pairs, key=lambda p: (-p.strength - p.impossible, p.first, p.second))
@@ -75,15 +98,43 @@ def find_bundles(columns: dict[int, Discrete], n_rows: int) -> list[list[int]]:
     return groups.several()
 
 
-def _join_near(groups: _Groups, sampled: dict[int, Discrete]) -> None:
-    """Join columns with the columns that determine them in nearly all rows, those with the fewest exceptions first."""
-    near_functions = [
-        (exceptions(groups.columns[parent], groups.columns[child]), parent, child)
-        for parent, child in find_near_functions(sampled)
-    ]
-    for n_exceptions, parent, child in sorted(near_functions):
-        if n_exceptions <= NEAR_EXCEPTIONS * groups.n_rows:
-            groups.join_near(parent, child)
+def _sample_size(columns: dict[int, Discrete]) -> int:
+    return SAMPLE_ROWS if len(columns) <= MANY_COLUMNS else SAMPLE_ROWS // 2
+
+
+def _near_groups(columns: dict[int, Discrete], keys: Collection[int], *, others_vary: bool) -> list[list[int]]:
+    """Group columns with the columns that determine them in nearly all rows, those with the fewest exceptions first.
+
+    If most combinations of a group are unique, its rows would be copied: it is formed again without the column of most
+    values. It stays if the other columns differ so much between rows that hardly a sampled row equals a real one: a
+    sale is not known by its product, but a patient by a diagnosis in free text.
+    """
+    n_rows = len(next(iter(columns.values())).ids)
+    parents = [key for key, column in columns.items() if key in keys or column.n_values <= n_rows // 2]
+    near_functions = sorted(
+        (exceptions(columns[parent], columns[child]), parent, child)
+        for parent, child in find_near_functions(columns, screening_rows(n_rows, _sample_size(columns)), parents)
+    )
+    apart: set[int] = set()  # columns that are left out
+    while True:
+        groups = _Groups(columns, n_rows)
+        for n_exceptions, parent, child in near_functions:
+            is_near = n_exceptions <= most_exceptions(columns[parent], sparse=is_sparse(columns[parent]))
+            if is_near and not apart & {parent, child}:
+                groups.join_near(parent, child)
+        single = [g for g in groups.several() if _would_copy(groups, g, apart, others_vary=others_vary)]
+        if not single:
+            return groups.several()
+        apart |= {max(group, key=lambda key: (columns[key].n_values, key)) for group in single}
+
+
+def _would_copy(groups: _Groups, group: list[int], apart: set[int], *, others_vary: bool) -> bool:
+    """Whether sampled rows of these columns, modelled as one, would often equal exactly one training row."""
+    single_share = _n_once(groups.combined[tuple(group)]) / groups.n_rows
+    if single_share <= MOST_SINGLE or others_vary:
+        return False
+    others = [column for key, column in groups.columns.items() if key not in group and key not in apart]
+    return single_share * (collision(combine(others)) if others else 1.0) > SINGLE_COPIES
 
 
 def _lookup(columns: dict[int, Discrete], n_rows: int) -> list[list[int]]:
@@ -293,7 +344,7 @@ class _Groups:
             return
         joined = combine([self.combined[part] for part in parts])
         largest_part = max(self.combined[part].n_values for part in parts)
-        if joined.n_values <= min(MOST_COMBINATIONS, largest_part + NEAR_EXCEPTIONS * self.n_rows):
+        if joined.n_values <= largest_part + NEAR_EXCEPTIONS * self.n_rows:
             self._unite(parts, joined)
 
     def join_complete(self, keys: list[int]) -> None:
@@ -305,6 +356,11 @@ class _Groups:
         joined = combine([self.combined[part] for part in parts])
         if joined.n_values == np.prod(sizes) and np.bincount(joined.ids).min() >= COMPLETE_ROWS:
             self._unite(parts, joined)
+
+    def unite(self, keys: list[int]) -> None:
+        """Merge the groups of these columns."""
+        parts = sorted({self.group_of[key] for key in keys})
+        self._unite(parts, combine([self.combined[part] for part in parts]))
 
     def _unite(self, parts: list[tuple[int, ...]], joined: Discrete) -> None:
         members = tuple(sorted(key for part in parts for key in part))

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 import polars as pl
+from numpy.typing import NDArray
 
 from arf_dask.data.bins import (
     cut_bins,
@@ -20,7 +21,7 @@ from arf_dask.data.bins import (
 from arf_dask.data.key_learning import has_key_name
 from arf_dask.data.profile import Profile
 from arf_dask.errors import OptionError
-from arf_dask.schema.bundles import LEAST_ROWS, MOST_COMBINATIONS, combine, find_bundles
+from arf_dask.schema.bundles import LEAST_ROWS, combine, find_bundles
 from arf_dask.schema.columns import (
     FIRST_LEVEL,
     NAN,
@@ -32,10 +33,12 @@ from arf_dask.schema.columns import (
 from arf_dask.schema.discrete import Discrete
 from arf_dask.schema.encoding import column_tokens, encode_states, to_axis_values
 from arf_dask.schema.interval_cuts import find_segments
+from arf_dask.schema.near_functions import REPEATS
 from arf_dask.schema.step_functions import Step, find_steps, round_cuts
 from arf_dask.typing import Bundles, Flags, Floats, Ints
 
 NO_ROW, SEVERAL = -1, -2
+MANY_COPIES = 0.1  # share of rows that equal an earlier one from which on such rows say nothing about functions
 
 
 class SchemaDraft(NamedTuple):
@@ -132,14 +135,14 @@ def _find_groups(
         return declared_groups, []
     grouped_ids = {i for group in declared_groups for i in group}
     grouped_ids |= {i for i, profile in enumerate(profiles) if profile.name in separate}
-    max_values = min(MOST_COMBINATIONS, frame.height // 2) if frame.height >= LEAST_ROWS else frame.height
+    max_values = int((1 - REPEATS) * frame.height) if frame.height >= LEAST_ROWS else frame.height
     discrete_columns = {
         i: _ids(frame[p.name], p)
         for i, p in enumerate(profiles)
         if i not in grouped_ids
         and p.kind in ("categorical", "numeric")
         and p.is_exact
-        and 2 <= len(p.numbers.counts) + (p.nulls > 0) + (p.nans > 0) <= max_values
+        and 2 <= p.n_values <= max_values
     }
     line_values = {
         i: _axis_values(frame[profiles[i].name], profiles[i])
@@ -157,8 +160,25 @@ def _find_groups(
                 if i not in step_ids and (frame.height >= LEAST_ROWS or _is_label(profiles[i]))
             },
             frame.height,
+            [i for i in discrete_columns if profiles[i].kind == "categorical" or profiles[i].dtype.is_integer()],
+            others_vary=any(_varies(profile, frame.height) for profile in profiles),
+            distinct_rows=_distinct_rows(frame, profiles),
         ),
     ], steps
+
+
+def _distinct_rows(frame: pl.DataFrame, profiles: list[Profile]) -> NDArray[np.int64] | None:
+    """Return one row of each set of rows that are equal but for identifiers; None if there are few of them."""
+    names = [p.name for p in profiles if p.kind in ("categorical", "numeric")]
+    if not names:
+        return None
+    rows = frame[names].hash_rows(seed=0).arg_unique().sort().to_numpy()
+    return rows.astype(np.int64) if len(rows) < (1 - MANY_COPIES) * frame.height else None
+
+
+def _varies(profile: Profile, n_rows: int) -> bool:
+    """Whether a column holds numbers that differ between nearly all rows."""
+    return profile.kind == "numeric" and (not profile.is_exact or profile.n_values > (1 - REPEATS) * n_rows)
 
 
 def _is_label(profile: Profile) -> bool:
@@ -194,8 +214,8 @@ def _declared_groups(profiles: list[Profile], bundles: Sequence[Sequence[str]]) 
 def _step_targets(
     frame: pl.DataFrame, profiles: list[Profile], discrete: dict[int, Discrete], lines: dict[int, Floats]
 ) -> dict[int, Discrete]:
-    """Return candidate step functions: discrete columns, and lines with at least two rows per value on average."""
-    targets = dict(discrete)
+    """Return candidate step functions: columns with at least two rows per value on average."""
+    targets = {i: column for i, column in discrete.items() if column.n_values * 2 <= frame.height}
     for i in lines:
         if i not in targets and profiles[i].is_exact and len(profiles[i].numbers.values) * 2 <= frame.height:
             targets[i] = _ids(frame[profiles[i].name], profiles[i])
