@@ -110,16 +110,16 @@ def _near_groups(columns: dict[int, Discrete], keys: Collection[int], *, others_
     sale is not known by its product, but a patient by a diagnosis in free text.
     """
     n_rows = len(next(iter(columns.values())).ids)
-    parents = [key for key, column in columns.items() if key in keys or column.n_values <= n_rows // 2]
     near_functions = sorted(
         (exceptions(columns[parent], columns[child]), parent, child)
-        for parent, child in find_near_functions(columns, screening_rows(n_rows, _sample_size(columns)), parents)
+        for parent, child in find_near_functions(columns, screening_rows(n_rows, _sample_size(columns)), keys)
     )
     apart: set[int] = set()  # columns that are left out
     while True:
         groups = _Groups(columns, n_rows)
         for n_exceptions, parent, child in near_functions:
-            is_near = n_exceptions <= most_exceptions(columns[parent], sparse=is_sparse(columns[parent]))
+            is_sparse_key = parent in keys and is_sparse(columns[parent])
+            is_near = n_exceptions <= most_exceptions(columns[parent], sparse=is_sparse_key)
             if is_near and not apart & {parent, child}:
                 groups.join_near(parent, child)
         single = [g for g in groups.several() if _would_copy(groups, g, apart, others_vary=others_vary)]

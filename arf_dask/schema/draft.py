@@ -160,7 +160,7 @@ def _find_groups(
                 if i not in step_ids and (frame.height >= LEAST_ROWS or _is_label(profiles[i]))
             },
             frame.height,
-            [i for i in discrete_columns if profiles[i].kind == "categorical" or profiles[i].dtype.is_integer()],
+            [i for i in discrete_columns if _is_label(profiles[i])],
             others_vary=any(_varies(profile, frame.height) for profile in profiles),
             distinct_rows=_distinct_rows(frame, profiles),
         ),
@@ -182,9 +182,10 @@ def _varies(profile: Profile, n_rows: int) -> bool:
 
 
 def _is_label(profile: Profile) -> bool:
-    """Whether a column of a small table holds names or codes, which a lookup table pairs, rather than measurements.
+    """Whether a column holds names or codes rather than measurements.
 
-    Pairing measurements that are all different would reproduce the rows.
+    In small tables, pairing measurements that are all different would reproduce the rows. In large ones, measurements
+    with few rows per value determine other columns by chance, or because equal people were counted alike.
     """
     if profile.kind == "categorical":
         return True

@@ -28,23 +28,24 @@ MOST_PER_VALUE = 8  # maximum number of rows of one value in the sample of a spa
 
 
 def find_near_functions(
-    columns: dict[int, Discrete], sample_rows: NDArray[np.int64], parents: Collection[int]
+    columns: dict[int, Discrete], sample_rows: NDArray[np.int64], keys: Collection[int]
 ) -> list[tuple[int, int]]:
     """Return the pairs (parent, child) where the parent determines the child in nearly all rows of a sample.
 
     Args:
         columns: The columns, with the ids of all rows.
-        sample_rows: The rows to screen on; sparse parents are screened on all rows of some of their values instead.
-        parents: The columns that may determine others.
+        sample_rows: The rows to screen on; sparse keys are screened on all rows of some of their values instead.
+        keys: The columns that may determine others with few rows per value: names and codes, no measurements.
     """
     n_values = {key: column.n_values for key, column in columns.items()}
-    tried = [key for key in parents if n_values[key] >= LEAST_VALUES and repeats_enough(columns[key])]
+    tried = [key for key in columns if n_values[key] >= LEAST_VALUES and repeats_enough(columns[key])]
+    tried = [key for key in tried if key in keys or 2 * n_values[key] <= len(columns[key].ids)]
     tried = sorted(tried, key=lambda key: (-n_values[key], key))[:MOST_PARENTS]
     chance_agreement = {key: collision(column) for key, column in columns.items()}
     rng = generator(0, Stage.SCHEMA, 3)
     near_functions = []
     for parent in tried:
-        sparse = is_sparse(columns[parent])
+        sparse = parent in keys and is_sparse(columns[parent])
         rows = _rows_of_values(columns[parent], len(sample_rows), rng) if sparse else sample_rows
         parent_column = _renumbered(columns[parent], rows)
         shuffled_parent = Discrete(rng.permutation(parent_column.ids), parent_column.n_values)

@@ -120,3 +120,13 @@ def test_an_entity_of_single_rows_stays_where_other_columns_vary() -> None:
     assert bundles(frame) == [{"product", "seller", "price", "category"}]
     known = frame.drop("paid", "quantity").with_columns(flag=pl.Series(rng.integers(0, 2, 1_000)))
     assert not any("product" in group for group in bundles(known))
+
+
+def test_measurements_with_few_rows_per_value_determine_nothing() -> None:
+    # The weights of a survey: people counted alike have the same weight, and the same sex.
+    rng = np.random.default_rng(7)
+    person = rng.integers(0, 2_000, 3_000)
+    weights, sex = rng.permutation(10**6)[:2_000], rng.integers(0, 2, 2_000)
+    frame = pl.DataFrame({"weight": weights[person], "sex": sex[person], "pay": rng.gamma(2, 9, 3_000)})
+    assert bundles(frame) == []
+    assert bundles(frame.rename({"weight": "person_id"})) == [{"person_id", "sex"}]
