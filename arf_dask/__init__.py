@@ -3,13 +3,15 @@
 Each folder of the package imports only from the folders to its left (see docs/architecture.md):
 
     typing, errors, options < runtime < stats < data < rules < schema < refinement < forest
-        < inference < storage < reporting < release < training
-        < model_tables, queries, sinks, model, single_files, reports, api, synthesis, sklearn, namespace
+        < inference < storage < reporting < release < training < relational
+        < model_tables, queries, sinks, model, table_models,
+          single_files, reports, api, tables, synthesis, sklearn, namespace
         < integrations < cli
 
 `fit` learns the joint distribution of a table and returns a `Model`. `Model.sample` draws rows, under any condition;
 `log_density`, `probability`, `expect`, `quantile`, `cdf` and `impute` answer questions. `synthesize` fits and draws in
-one step. `adversarial_forest`, `forde` and `forge` are the three algorithms of the paper.
+one step. `fit_tables` learns several tables that refer to each other and returns a `TablesModel`. `adversarial_forest`,
+`forde` and `forge` are the three algorithms of the paper.
 """
 
 from arf_dask.api import adversarial_forest, fit, forde, forge, load
@@ -41,6 +43,8 @@ from arf_dask.rules.relations import Rule
 from arf_dask.schema.columns import Column, Schema, Variable
 from arf_dask.storage.manifest import Manifest
 from arf_dask.synthesis import synthesize
+from arf_dask.table_models import TablesModel
+from arf_dask.tables import fit_tables
 from arf_dask.training.forests import AdversarialForest
 
 __version__ = "0.1.0"
@@ -71,10 +75,12 @@ __all__ = [
     "Rule",
     "RuleWarning",
     "Schema",
+    "TablesModel",
     "UnsupportedColumnError",
     "Variable",
     "adversarial_forest",
     "fit",
+    "fit_tables",
     "forde",
     "forge",
     "load",

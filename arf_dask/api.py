@@ -13,6 +13,7 @@ from arf_dask.data.holdout import split_holdout
 from arf_dask.data.opening import open_parts
 from arf_dask.model import Model
 from arf_dask.options import FitOptions, Options, shows_options
+from arf_dask.relational.model_files import holds_tables, read_tables
 from arf_dask.release.fitting import checked_policy, tell_if_unguarded
 from arf_dask.release.policy import ReleasePolicy
 from arf_dask.reports import EVALUATION
@@ -20,6 +21,7 @@ from arf_dask.runtime.cluster import runner_for
 from arf_dask.runtime.progress import ProgressFunction, progress_for
 from arf_dask.runtime.seeds import entropy
 from arf_dask.storage.remote_model import read_model
+from arf_dask.table_models import TablesModel
 from arf_dask.training.forests import AdversarialForest
 from arf_dask.training.releases import fit_released
 from arf_dask.training.stages import fit_parts, refit_leaves, train_forest
@@ -129,15 +131,16 @@ def fit(
             return Model(fit_parts(parts, fit_options, chosen_seed, runner, report), kept_back, EVALUATION)
 
 
-def load(path: PathLike, *, storage_options: Mapping[str, Any] | None = None) -> Model:
-    """Load a model saved by `Model.save`.
+def load(path: PathLike, *, storage_options: Mapping[str, Any] | None = None) -> Any:
+    """Load a model saved by `Model.save` or `TablesModel.save`.
 
     Args:
         path: The directory or URL.
         storage_options: Storage options for a URL, with the names of fsspec or of Polars.
 
     Returns:
-        The model. It gives exactly the same answers and rows as the saved one. The fingerprints by which a release
+        The `Model`, or the `TablesModel` if the directory holds several tables. It gives exactly the same answers and
+        rows as the saved one. The fingerprints by which a release
         recognises copies of real rows are never saved: a ReleaseWarning says that rows are no longer checked.
 
     Raises:
@@ -152,6 +155,8 @@ def load(path: PathLike, *, storage_options: Mapping[str, Any] | None = None) ->
         >>> model.schema.names
         ['x']
     """
+    if holds_tables(path):
+        return TablesModel(read_tables(path))
     fitted = read_model(path, storage_options)
     tell_if_unguarded(fitted)
     return Model(fitted, evaluation=EVALUATION)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -56,14 +56,7 @@ def grow_tree(
     sklearn_tree = classifier.tree_
     nodes = classifier.apply(features, check_input=False).astype(np.int32)
     shares = sklearn_tree.value[:, 0, -1] / np.maximum(sklearn_tree.value[:, 0, :].sum(axis=1), 1e-300)
-    is_inner = sklearn_tree.children_left >= 0
-    tree = Tree(
-        np.where(is_inner, sklearn_tree.feature, LEAF).astype(np.int32),
-        np.where(is_inner, np.floor(sklearn_tree.threshold), 0).astype(np.int32),
-        sklearn_tree.children_left.astype(np.int32),
-        sklearn_tree.children_right.astype(np.int32),
-    )
-    return GrownTree(tree, shares.astype(np.float32), nodes, row_weights == 0)
+    return GrownTree(_tree_of(sklearn_tree), shares.astype(np.float32), nodes, row_weights == 0)
 
 
 def least_split(min_leaf: int, drawn: float) -> int:
@@ -132,3 +125,35 @@ def _subsample(n: int, rows: int, rng: np.random.Generator) -> Floats:
     weights = np.zeros(n)
     weights[rng.choice(n, rows, replace=False)] = 1.0
     return weights
+
+
+def grow_predictor(
+    features: NDArray[np.float32], target: Floats | Ints, *, discrete: bool, min_leaf: int, seed: int
+) -> tuple[Tree, Ints]:
+    """Grow a tree that predicts one variable from codes of others; return it with the leaf node of every row.
+
+    Args:
+        features: codes as float32, in column-major order.
+        target: the class of every row, or a number.
+        discrete: whether the target is a class.
+        min_leaf: minimum number of rows per leaf.
+        seed: the seed of scikit-learn, which breaks ties.
+    """
+    from sklearn.tree import DecisionTreeClassifier, DecisionTreeRegressor
+
+    settings = {"min_samples_leaf": min_leaf, "random_state": seed}
+    learner = DecisionTreeClassifier(criterion="entropy") if discrete else DecisionTreeRegressor()
+    learner.set_params(**settings)
+    learner.fit(features, target, check_input=False)
+    return _tree_of(learner.tree_), learner.apply(features, check_input=False).astype(np.int32)
+
+
+def _tree_of(grown: Any) -> Tree:
+    """Return a tree of scikit-learn as a table of nodes. Codes are whole numbers, so thresholds are rounded down."""
+    is_inner = grown.children_left >= 0
+    return Tree(
+        np.where(is_inner, grown.feature, LEAF).astype(np.int32),
+        np.where(is_inner, np.floor(grown.threshold), 0).astype(np.int32),
+        grown.children_left.astype(np.int32),
+        grown.children_right.astype(np.int32),
+    )

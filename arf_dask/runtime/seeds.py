@@ -27,6 +27,8 @@ class Stage(IntEnum):
     RELEASE = 22
     HOLDOUT = 23
     REFINE = 24
+    FAMILY = 40
+    CHAIN = 41
 
 
 def entropy(seed: int | None) -> int:

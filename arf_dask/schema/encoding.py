@@ -110,19 +110,24 @@ def encode_codes(frame: pl.DataFrame, schema: Schema, *, strict: bool = True) ->
     dtype = np.uint16 if all(v.n_codes <= 2**16 for v in schema.variables) else np.uint32
     codes = np.empty((frame.height, len(schema.variables)), dtype=dtype, order="F")
     for variable_id, variable in enumerate(schema.variables):
-        lead = schema.lead_column(variable)
-        if variable.is_line:
-            variable_codes = line_codes(frame[lead.name], variable, lead)
-        else:
-            variable_codes = encode_states(frame, schema, variable_id)[0]
-        if strict and variable_codes.size and variable_codes.min() < 0:
+        row_codes = variable_codes(frame, schema, variable_id)
+        if strict and row_codes.size and row_codes.min() < 0:
             quoted_names = ", ".join(repr(c.name) for c in schema.member_columns(variable))
-            n_unseen = int((variable_codes < 0).sum())
+            n_unseen = int((row_codes < 0).sum())
             raise DataError(
                 f"{quoted_names}: {n_unseen} rows hold values that were never seen. Fit with these rows, or drop them."
             )
-        codes[:, variable_id] = np.maximum(variable_codes, 0)
+        codes[:, variable_id] = np.maximum(row_codes, 0)
     return codes
+
+
+def variable_codes(frame: pl.DataFrame, schema: Schema, number: int) -> Ints:
+    """Return the code of each row in one variable; -1 if unseen."""
+    variable = schema.variables[number]
+    lead = schema.lead_column(variable)
+    if variable.is_line:
+        return line_codes(frame[lead.name], variable, lead)
+    return encode_states(frame, schema, number)[0]
 
 
 def line_codes(series: pl.Series, variable: Variable, lead: Column) -> Ints:

@@ -31,7 +31,7 @@ def order_text(indent: str) -> str:
         text += name + ("" if following == "end" else ", " if alone else " < ")
     for room in ("inference", "model_tables", "integrations"):
         text = text.replace(f" < {room}", f"\n{indent}    < {room}")
-    return indent + text
+    return (indent + text).replace(", single_files", f",\n{indent}      single_files")
 
 
 def summary(path: Path) -> str:

@@ -167,6 +167,8 @@ def test_every_answer_in_the_table_of_readme_runs(workspace: Path) -> None:
     data = people(400)
     data.drop("order_id").write_csv(workspace / "orders.csv")
     names: dict[str, Any] = {"arf_dask": arf_dask, "df": data, "known": data.select("state").head(2)}
+    names["customers"] = data.select("state", id=pl.int_range(pl.len()))
+    names["orders"] = data.select("age", "income", customer_id=pl.int_range(pl.len()) // 2)
     for span in spans:
         if span.startswith("arf-dask "):
             run_console(f"$ {span}", workspace)

@@ -16,7 +16,10 @@ from arf_dask.sklearn import ARFDensity, ARFImputer, ARFSynthesizer
 ROOT = Path(__file__).parents[2]
 FUNCTIONS = [getattr(arf_dask, name) for name in arf_dask.__all__ if inspect.isfunction(getattr(arf_dask, name))]
 METHODS = [
-    method for name, method in inspect.getmembers(arf_dask.Model, inspect.isfunction) if not name.startswith("_")
+    method
+    for model in (arf_dask.Model, arf_dask.TablesModel)
+    for name, method in inspect.getmembers(model, inspect.isfunction)
+    if not name.startswith("_")
 ]
 CLASSES = [
     *(getattr(arf_dask, name) for name in arf_dask.__all__ if inspect.isclass(getattr(arf_dask, name))),
