@@ -20,7 +20,7 @@ from arf_dask.rules.expressions import (
 )
 from arf_dask.rules.finding import Findings
 from arf_dask.rules.grids import with_zones
-from arf_dask.rules.order_search import COPY_SHARE
+from arf_dask.rules.order_search import COPY_SHARE, MOST_WRONG
 from arf_dask.rules.relations import Relations, Rule
 from arf_dask.rules.scoring import LEAST_SHARE, NEARLY_ALL, Scored, describe_formula
 from arf_dask.rules.targets import Target
@@ -28,7 +28,7 @@ from arf_dask.rules.transforms import Transform, in_order
 from arf_dask.rules.transforms.chain import without_hour
 from arf_dask.rules.transforms.formula import Computed, Stated, text_sentinel
 from arf_dask.rules.transforms.gap import Gap
-from arf_dask.rules.transforms.gap_search import is_modelled_by_gap, is_tie, with_clock_gaps
+from arf_dask.rules.transforms.gap_search import is_modelled_by_gap, is_tie, typical_gap, with_clock_gaps
 from arf_dask.rules.transforms.hours import hour_source
 from arf_dask.rules.verification import Asked, ColumnFacts, Counted
 
@@ -111,11 +111,14 @@ def build(suggested: Suggested, sample: pl.DataFrame, facts: Mapping[str, Column
         for rule_index, rule in enumerate(pair_rules)
         if row_counts.checked[rule_index] == row_counts.fine[rule_index] > 0
     ]
-    ordered_pairs = [rule.columns for rule in kept_pairs if rule.sign == "<="]
+    near_orders = _near_orders(pair_rules, row_counts, targets)
+    ordered_pairs = [rule.columns for rule in (*kept_pairs, *near_orders) if rule.sign == "<="]
     _take_formulas(usable_formulas, row_counts, targets, sample, rules, transforms, ordered_pairs)
     tie_counts = {str(rule): int(row_counts.ties[rule_index]) for rule_index, rule in enumerate(pair_rules)}
     orders = [rule for rule in kept_pairs if rule.sign == "<="]
-    _take_orders(orders, sort_nodes, tie_counts, targets, sample, rules, transforms)
+    nearly_ordered = {name for rule in near_orders for name in rule.columns}
+    _take_orders(orders, sort_nodes, tie_counts, nearly_ordered, targets, sample, rules, transforms)
+    _take_near_orders(near_orders, targets, sample, rules, transforms)
     rules += [Rule(str(rule), "difference", rule.columns, 1.0, True) for rule in kept_pairs if rule.sign == "!="]
     _take_grids(grids, row_counts, targets, rules, transforms)
     _take_hours(suggested.hours, row_counts, len(usable_formulas), facts, targets, rules, transforms)
@@ -260,10 +263,23 @@ def _order(low: str, sign: str, high: str, sort_nodes: Mapping[str, Node]) -> Co
     return Comparison(sort_nodes.get(low, Name(low)), sign, sort_nodes.get(high, Name(high)))
 
 
+def _near_orders(
+    pair_rules: Sequence[Comparison], counted: Counted, targets: Mapping[str, Target]
+) -> dict[Comparison, float]:
+    """Return the orders between numbers or times that some rows break, with the share of rows that keep them."""
+    shares = {
+        rule: int(counted.fine[index]) / max(int(counted.checked[index]), 1)
+        for index, rule in enumerate(pair_rules)
+        if rule.sign == "<=" and not any(targets[name].is_text for name in rule.columns)
+    }
+    return {rule: share for rule, share in shares.items() if 1 - MOST_WRONG <= share < 1}
+
+
 def _take_orders(
     orders: list[Comparison],
     sort_nodes: Mapping[str, Node],
     ties: Mapping[str, int],
+    nearly_ordered: Collection[str],
     targets: Mapping[str, Target],
     sample: pl.DataFrame,
     rules: list[Rule],
@@ -275,24 +291,68 @@ def _take_orders(
         low, high = order.columns
         if not (low in transforms and high in transforms):
             lowers.setdefault(high, []).append(low)
-    for high, lower_names in lowers.items():
-        direct_lowers = [
-            low
-            for low in lower_names
-            if not any(low in lowers.get(other_low, ()) for other_low in lower_names if other_low != low)
-        ]
-        direct_lowers = direct_lowers[:MOST_LOWERS]
+    direct = {high: _direct_lowers(high, lowers)[:MOST_LOWERS] for high in lowers}
+    for high, direct_lowers in direct.items():
+        strict: dict[str, bool] = {}
         for low in direct_lowers:
-            no_ties = ties[str(_order(low, "<=", high, sort_nodes))] == 0
-            sign = "<" if no_ties and targets[high].unit else "<="
-            rules.append(Rule(str(_order(low, sign, high, sort_nodes)), "order", (low, high), 1.0, True))
-        if high in transforms or not direct_lowers or targets[high].is_text:
+            strict[low] = ties[str(_order(low, "<=", high, sort_nodes))] == 0 and bool(targets[high].unit)
+            text = str(_order(low, "<" if strict[low] else "<=", high, sort_nodes))
+            rules.append(Rule(text, "order", (low, high), 1.0, True))
+        leaves = (
+            [] if high in transforms or targets[high].is_text else _leaves(direct, high, {*transforms, *nearly_ordered})
+        )
+        for low in leaves:
+            gap = Gap(targets[low], Name(high), -1, targets[low].unit if strict[low] else 0)
+            if is_modelled_by_gap(gap, sample):
+                transforms[low] = gap
+        bases = [low for low in direct_lowers if low not in leaves or low not in transforms]
+        if high in transforms or not bases or targets[high].is_text:
             continue
-        base: Node = Name(direct_lowers[0]) if len(direct_lowers) == 1 else Call("max", tuple(map(Name, direct_lowers)))
-        least_gap = targets[high].unit if all(" < " in rule.text for rule in rules[-len(direct_lowers) :]) else 0
-        gap = Gap(targets[high], base, 1, least_gap)
+        base: Node = Name(bases[0]) if len(bases) == 1 else Call("max", tuple(map(Name, bases)))
+        gap = Gap(targets[high], base, 1, targets[high].unit if all(strict[low] for low in bases) else 0)
         if is_modelled_by_gap(gap, sample):
             transforms[high] = gap
+
+
+def _direct_lowers(high: str, lowers: Mapping[str, Sequence[str]]) -> list[str]:
+    """Return the lower columns of a column whose order does not follow from other orders."""
+    names = lowers[high]
+    return [low for low in names if not any(low in lowers.get(other, ()) for other in names if other != low)]
+
+
+def _leaves(direct: Mapping[str, Sequence[str]], high: str, taken: Collection[str]) -> list[str]:
+    """Return the lower columns of a column that belong to no other order, if there are others beside them.
+
+    They are modelled below the column, which keeps a single base: the largest of several columns that are drawn
+    independently would be a mixture of them.
+    """
+    leaves = [
+        low
+        for low in direct[high]
+        if low not in direct and low not in taken and sum(low in lowers for lowers in direct.values()) == 1
+    ]
+    return leaves if len(leaves) < len(direct[high]) else []
+
+
+def _take_near_orders(
+    near_orders: Mapping[Comparison, float],
+    targets: Mapping[str, Target],
+    sample: pl.DataFrame,
+    rules: list[Rule],
+    transforms: dict[str, Transform],
+) -> None:
+    """Add orders that a few rows break as signed gaps of one of both columns, the closest columns first."""
+    gaps: list[tuple[float, Gap, Rule]] = []
+    for order, share in near_orders.items():
+        low, high = order.columns
+        rule = Rule(str(order), "order", (low, high), share, True)
+        for gap in (Gap(targets[high], Name(low), 1, None), Gap(targets[low], Name(high), -1, None)):
+            gaps.append((typical_gap(gap, sample), gap, rule))
+    for _, gap, rule in sorted(gaps, key=lambda one: one[0]):
+        is_free = gap.target.name not in transforms and rule not in rules
+        if is_free and in_order([*transforms.values(), gap]) is not None and is_modelled_by_gap(gap, sample):
+            transforms[gap.target.name] = gap
+            rules.append(rule)
 
 
 def _take_grids(

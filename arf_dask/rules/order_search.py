@@ -35,7 +35,9 @@ WORDS = (
     ),
 )
 ALIKE = 4  # maximum ratio of the mean magnitudes of two columns that may have the same unit
-SCREEN_ROWS = 100
+MOST_WRONG = 0.05  # maximum share of rows that break an order of close columns
+SURPRISING_RATIO = 8  # minimum ratio of rows that break it after shuffling to those that break it
+CLOSE = 0.25  # maximum ratio of the median gap to the range of the upper column, for orders that some rows break
 COMMON = 0.02  # values with a larger share of rows are no evidence of a copy
 COPY_SHARE = 0.02
 WINDOW_SHARE = 0.05  # share of the rows, similar in one column, among which another one is exchanged
@@ -44,9 +46,10 @@ SPIKE = 4  # minimum ratio of exactly equal values to the mean count at the six 
 
 
 def search_orders(numbers: Numbers, rng: np.random.Generator, *, plain: bool) -> list[tuple[str, str]]:
-    """Return the pairs (lower, upper) of columns whose order no sampled row breaks, although shuffled rows would.
+    """Return the pairs (lower, upper) of columns whose order few sampled rows break, although shuffled rows would.
 
-    The units of `plain` numbers are unknown: such columns must overlap widely and have similar magnitudes.
+    The units of `plain` numbers are unknown: such columns must overlap widely and have similar magnitudes. Orders
+    that some rows break must be of columns that are close to each other.
     """
     values = numbers.values
     usable_columns = [
@@ -56,30 +59,36 @@ def search_orders(numbers: Numbers, rng: np.random.Generator, *, plain: bool) ->
         np.stack([_shuffle(values[:, j], rng) for j in range(values.shape[1])], axis=1) if usable_columns else values
     )
     order_pairs = []
-    screen_values = values[:SCREEN_ROWS]
     for low in usable_columns:
-        with np.errstate(invalid="ignore"):
-            if ((screen_values[:, [low]] > screen_values).any(axis=0)).sum() >= values.shape[1] - 1:
-                continue  # no column is above this one
         low_values = values[:, [low]]
         with np.errstate(invalid="ignore"):
             n_wrong = (low_values > values).sum(axis=0)
             n_shuffled_wrong = (low_values > shuffled_values).sum(axis=0)
         n_known = (~np.isnan(low_values) & ~np.isnan(values)).sum(axis=0)
+        may_be_order = (n_wrong <= MOST_WRONG * n_known) & (n_known >= LEAST_ROWS)
         is_order = (
-            (n_wrong == 0)
-            & (n_known >= LEAST_ROWS)
+            may_be_order
             & (n_shuffled_wrong >= SURPRISE)
             & (n_shuffled_wrong >= SURPRISING_SHARE[plain] * n_known)
+            & (n_shuffled_wrong >= SURPRISING_RATIO * n_wrong)
         )
         is_order &= _alike_in_size(values, low) if plain else True
         has_named_evidence = (n_shuffled_wrong >= NAMED_SURPRISE) & (n_shuffled_wrong >= NAMED_SHARE * n_known)
-        for high in np.flatnonzero((n_wrong == 0) & (n_known >= LEAST_ROWS) & has_named_evidence & ~is_order):
+        for high in np.flatnonzero((n_wrong == 0) & may_be_order & has_named_evidence & ~is_order):
             is_order[high] = has_order_names(numbers.names[low], numbers.names[high])
+        for high in np.flatnonzero(is_order & (n_wrong > 0)):
+            is_order[high] = _are_close(values[:, low], values[:, high])
         order_pairs += [
             (numbers.names[low], numbers.names[high]) for high in np.flatnonzero(is_order) if high in usable_columns
         ]
     return [pair for pair in order_pairs if pair[0] != pair[1] and (pair[1], pair[0]) not in order_pairs]
+
+
+def _are_close(low: Floats, high: Floats) -> bool:
+    """Whether typical gaps between two columns are short, compared to the range of the upper one."""
+    is_known = ~np.isnan(low) & ~np.isnan(high)
+    first, last = np.quantile(high[is_known], [0.1, 0.9])
+    return float(np.median(np.abs(high - low)[is_known])) <= CLOSE * float(last - first)
 
 
 def search_text_orders(

@@ -42,7 +42,7 @@ def is_tie(
     if not isinstance(one.formula, Name) or one.share >= NEARLY_ALL:
         return False
     pairs = [(low, high) for low, high in ordered_pairs if {low, high} == {one.target, one.formula.column}]
-    return any(keeps_spikes(Gap(targets[high], Name(low), 1, 0), sample) for low, high in pairs)
+    return any(keeps_spikes(Gap(targets[high], Name(low), 1, None), sample) for low, high in pairs)
 
 
 def is_modelled_by_gap(gap: Gap, sample: pl.DataFrame) -> bool:
@@ -54,7 +54,7 @@ def is_modelled_by_gap(gap: Gap, sample: pl.DataFrame) -> bool:
 
 
 def _is_needed(gap: Gap, sample: pl.DataFrame) -> bool:
-    """Whether an order holds with equality in some rows, or would be broken if rows with similar bases were mixed."""
+    """Whether an order holds with equality in some rows, or more rows break it if similar rows are mixed."""
     rows = pl.DataFrame({"base": gap.base_units(sample), "own": gap.target.units(sample.get_column(gap.target.name))})
     rows = rows.drop_nulls().sort("base", maintain_order=True)
     base, own = rows["base"].to_numpy(), rows["own"].to_numpy()
@@ -62,7 +62,13 @@ def _is_needed(gap: Gap, sample: pl.DataFrame) -> bool:
         return True
     window = np.arange(len(base)) // max(int(WINDOW_SHARE * len(base)), 1)
     exchanged = own[np.lexsort((generator(0, Stage.RULES, 2).random(len(own)), window))]
-    return bool(np.mean((exchanged - base) * gap.sign < 0) > RARELY_BROKEN)
+    n_more = np.mean((exchanged - base) * gap.sign < 0) - np.mean((own - base) * gap.sign < 0)
+    return bool(n_more > RARELY_BROKEN)
+
+
+def typical_gap(gap: Gap, sample: pl.DataFrame) -> float:
+    """Return the median size of the gaps, in units."""
+    return float(np.median(np.abs(gap.forward(sample.drop_nulls(gap.inputs))[gap.target.name].drop_nulls().to_numpy())))
 
 
 def keeps_step(gap: Gap, sample: pl.DataFrame) -> bool:
