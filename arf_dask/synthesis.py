@@ -138,7 +138,8 @@ def synthesize(
         rows = table.frame.height if n is None else n
         if publish_if is not None and to is not None:
             return model.sample_parquet(to, rows, publish_if=publish_if, real=learned, **writing, **sampling)
-        return _deliver(model, None, to, rows, table.to_original, sampling, writing)
+        convert = table.to_original if release is None else table.to_released
+        return _deliver(model, None, to, rows, convert, sampling, writing)
     with (
         progress_for(progress) as report,
         runner_for(client) as runner,

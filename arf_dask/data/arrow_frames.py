@@ -75,6 +75,11 @@ def to_arrow(frame: pl.DataFrame, schema: Any = None) -> Any:
     return pa.Table.from_arrays(columns, schema=schema)
 
 
+def without_metadata(schema: Any) -> Any:
+    """Return an Arrow schema with the same names and types, and without metadata."""
+    return pa.schema([pa.field(field.name, field.type, field.nullable) for field in schema])
+
+
 def spool_stream(batches: Iterator[Any], schema: Any, path: Path) -> None:
     """Write record batches to a Parquet file one at a time."""
     with pq.ParquetWriter(path, schema, compression="lz4") as writer:

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, get_args
 import polars as pl
 import pyarrow as pa
 
-from arf_dask.data.arrow_frames import from_arrow, is_iceberg, is_stream, open_stream, to_arrow
+from arf_dask.data.arrow_frames import from_arrow, is_iceberg, is_stream, open_stream, to_arrow, without_metadata
 from arf_dask.data.files import PLAIN, Reading, is_path_list, path_list, public_cause, scan, unreadable
 from arf_dask.data.pandas_frames import from_pandas, is_pandas, to_pandas
 from arf_dask.errors import DataError, OptionError, missing_extra
@@ -22,6 +22,12 @@ class PolarsInput(NamedTuple):
 
     frame: pl.DataFrame
     to_original: Callable[[pl.DataFrame], Any]
+    # The same for a release: without categories that do not occur, and without metadata, which may tell of real rows.
+    to_released: Callable[[pl.DataFrame], Any]
+
+
+def _unchanged(frame: pl.DataFrame) -> pl.DataFrame:
+    return frame
 
 
 def to_polars(data: Any, reading: Reading = PLAIN) -> PolarsInput:
@@ -32,25 +38,41 @@ def to_polars(data: Any, reading: Reading = PLAIN) -> PolarsInput:
     """
     check_not_forked()
     if isinstance(data, pl.DataFrame):
-        return PolarsInput(data, lambda frame: frame)
+        return PolarsInput(data, _unchanged, _unchanged)
     if isinstance(data, pl.LazyFrame):
-        return PolarsInput(data.collect(), lambda frame: frame.lazy())
+        return PolarsInput(data.collect(), pl.DataFrame.lazy, pl.DataFrame.lazy)
     if isinstance(data, str | PathLike) or is_path_list(data):
-        return PolarsInput(_read_files(path_list(data), reading), lambda frame: frame)
+        return PolarsInput(_read_files(path_list(data), reading), _unchanged, _unchanged)
     if isinstance(data, pa.Table):
-        return PolarsInput(from_arrow(data), lambda frame: to_arrow(frame, data.schema))
+        released_schema = without_metadata(data.schema)
+        return PolarsInput(
+            from_arrow(data), lambda frame: to_arrow(frame, data.schema), lambda frame: to_arrow(frame, released_schema)
+        )
     if is_pandas(data):
-        return PolarsInput(from_pandas(data), lambda frame: to_pandas(frame, data))
+        return PolarsInput(
+            from_pandas(data),
+            lambda frame: to_pandas(frame, data),
+            lambda frame: to_pandas(frame, data, unused_categories=False),
+        )
     if is_dask(data):
-        return PolarsInput(from_pandas(data.compute()), lambda frame: to_dask(frame, data))
+        return PolarsInput(
+            from_pandas(data.compute()),
+            lambda frame: to_dask(frame, data),
+            lambda frame: to_dask(frame, data, unused_categories=False),
+        )
     if is_narwhals(data):
         native = to_polars(data.to_native(), reading)
-        return PolarsInput(native.frame, lambda frame: _to_narwhals(native.to_original(frame)))
+        return PolarsInput(
+            native.frame,
+            lambda frame: _to_narwhals(native.to_original(frame)),
+            lambda frame: _to_narwhals(native.to_released(frame)),
+        )
     if is_delta(data):
-        return PolarsInput(pl.scan_delta(data).collect(), lambda frame: frame)
+        return PolarsInput(pl.scan_delta(data).collect(), _unchanged, _unchanged)
     if is_stream(data):
         frame = from_arrow(open_stream(data).read_all())
-        return PolarsInput(frame, (lambda result: result) if is_iceberg(data) else to_arrow)
+        convert = _unchanged if is_iceberg(data) else to_arrow
+        return PolarsInput(frame, convert, convert)
     raise refused(data)
 
 
@@ -112,11 +134,12 @@ def to_kind(frame: pl.DataFrame, kind: FrameKind) -> Any:
         raise missing_extra('frame="pandas"', "pandas") from error
 
 
-def to_dask(frame: pl.DataFrame, like: Any) -> Any:
-    """Convert to a Dask DataFrame with the dtypes and number of partitions of `like`."""
+def to_dask(frame: pl.DataFrame, like: Any, *, unused_categories: bool = True) -> Any:
+    """Convert to a Dask DataFrame with the dtypes and number of partitions of `like`; see `to_pandas`."""
     import dask.dataframe
 
-    return dask.dataframe.from_pandas(to_pandas(frame, like), npartitions=like.npartitions)  # type: ignore[no-untyped-call]
+    converted = to_pandas(frame, like, unused_categories=unused_categories)
+    return dask.dataframe.from_pandas(converted, npartitions=like.npartitions)  # type: ignore[no-untyped-call]
 
 
 def _read_files(paths: list[str], reading: Reading) -> pl.DataFrame:

@@ -113,16 +113,33 @@ def _category_text(dtype: Any) -> str:
     return f"category of {dtype.categories.dtype}" if hasattr(dtype, "categories") else str(dtype)
 
 
-def to_pandas(frame: pl.DataFrame, like: Any = None) -> Any:
-    """Convert to pandas, with the dtypes of `like` (a frame of pandas or Dask) where the values allow it."""
+def to_pandas(frame: pl.DataFrame, like: Any = None, *, unused_categories: bool = True) -> Any:
+    """Convert to pandas, with the dtypes of `like` (a frame of pandas or Dask) where the values allow it.
+
+    Args:
+        frame: the rows.
+        like: the frame whose dtypes the result gets; None for those that Polars chooses.
+        unused_categories: whether categories of `like` stay that no row has.
+    """
     result = frame.to_pandas()
     if like is None:
         return result
     result.columns = like.columns
     for column_index, (name, dtype) in enumerate(like.dtypes.items()):
-        if result[name].dtype != dtype or hasattr(dtype, "pyarrow_dtype"):
+        if hasattr(dtype, "categories") and not unused_categories:
+            dtype = _used_categories(frame.to_series(column_index), dtype)
+        # Dtypes of unordered categories are equal whatever the order of the categories.
+        if result[name].dtype != dtype or hasattr(dtype, "pyarrow_dtype") or hasattr(dtype, "categories"):
             result[name] = _cast_column(frame.to_series(column_index), result[name], dtype)
     return result
+
+
+def _used_categories(column: pl.Series, dtype: Any) -> Any:
+    """Return a dtype of categories with those that occur: the old ones in their order, and then new ones."""
+    values = set(column.drop_nulls().unique().to_list())
+    old_categories = [category for category in dtype.categories if category in values]
+    new_categories = sorted(values.difference(old_categories))
+    return type(dtype)([*old_categories, *new_categories], ordered=dtype.ordered)
 
 
 def _cast_column(column: pl.Series, converted: Any, dtype: Any) -> Any:
@@ -135,6 +152,8 @@ def _cast_column(column: pl.Series, converted: Any, dtype: Any) -> Any:
         if column.dtype == pl.Date and "object" in (str(dtype), str(getattr(dtype, "categories", converted).dtype)):
             # pandas has no dtype for dates: Polars would convert them to timestamps.
             converted = pandas.Series(column.to_list(), index=converted.index, dtype=object)
+        if hasattr(dtype, "categories") and hasattr(converted.dtype, "categories"):
+            return converted.cat.set_categories(dtype.categories, ordered=dtype.ordered)
         return converted.astype(dtype)
     except (TypeError, ValueError, pa.ArrowException):
         return converted  # for example, missing values in a NumPy integer column
