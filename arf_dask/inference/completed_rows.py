@@ -26,6 +26,7 @@ LEAST_CANDIDATES, MOST_CANDIDATES = 32, 256  # per row, in the first attempt and
 # Attempts after which candidates are accepted whose known cells have density zero, or whose unknown ones are null.
 HOPE = 8
 LEAST_LOG = -1e6
+FAULT_LOG = -1e9  # what a fault takes from the log weight of a candidate where none of them fits
 FIRST_CANDIDATES, LAST_CANDIDATES = 8, 32  # of refined models, per row: at most in the first attempt, and in the last
 IMPUTED_CANDIDATES = 64  # of refined models, per row and draw of an imputation, at most
 PATIENCE = 10  # attempts after which the base of an inequality is moved next to the known column
@@ -103,18 +104,24 @@ def complete(
     wrong_rows = np.flatnonzero(is_wrong | relations.cannot_occur(completed_rows, known_frame, observed=observed))
     completed_rows = relations.unmarked(completed_rows, known_frame)
     candidates = Candidacy(sampler, implied_frame, known_frame, completed_rows, n, seeds, values_only)
+    is_hopeless = np.repeat(relations.broken(implied_frame, ranges=False), n)  # their known cells break a rule
+    hopeless_rows, wrong_rows = wrong_rows[is_hopeless[wrong_rows]], wrong_rows[~is_hopeless[wrong_rows]]
     for attempt in range(ATTEMPTS):
         if not len(wrong_rows):
-            return completed_rows
+            break
         places, rows = candidates.choose(wrong_rows, attempt)
         completed_rows = _replaced(completed_rows, places, rows)
         wrong_rows = np.setdiff1d(wrong_rows, places)
         if attempt == HOPE and on_impossible != "raise":  # known cells imply values that cannot occur
             wrong_rows = wrong_rows[is_wrong[wrong_rows]]
     # What is left contradicts the model in its known cells.
+    wrong_rows = np.union1d(wrong_rows, hopeless_rows)
+    if len(wrong_rows) and on_impossible != "raise":
+        places, rows = candidates.choose(wrong_rows, ATTEMPTS)
+        return _replaced(completed_rows, places, rows)
     rows, known_frame = completed_rows[wrong_rows], known_frame[wrong_rows]
     is_left = relations.contradicted(rows) | relations.cannot_occur(rows, known_frame, observed=observed)
-    if is_left.any() and on_impossible == "raise":
+    if is_left.any():
         raise impossible_row(frame, int(wrong_rows[is_left][0] // n), sampler.fitted, first)
     return completed_rows
 
@@ -175,7 +182,10 @@ class Candidacy(NamedTuple):
     values_only: bool
 
     def choose(self, wrong_rows: Counts, attempt: int) -> tuple[Counts, pl.DataFrame]:
-        """Return the rows for which a candidate fits, and one candidate for each."""
+        """Return the rows for which a candidate fits, and one candidate for each.
+
+        After the last attempt, candidates that break rules fit as well, if there is no better one.
+        """
         n_each = min(LEAST_CANDIDATES * 2**attempt, MOST_CANDIDATES)
         n_chunks = -(-len(wrong_rows) * n_each // BLOCK_ROWS)
         chosen = [
@@ -202,7 +212,11 @@ class Candidacy(NamedTuple):
         if attempt >= HOPE:  # known cells that the model calls impossible
             log_weights = np.maximum(log_weights, LEAST_LOG)
         is_wrong = relations.contradicted(rows) | relations.cannot_occur(rows, known_rows, observed=fitted.observed)
-        log_weights[is_wrong | _changed_impossibly(fitted, drawn_rows, rows, known_rows)] = -np.inf
+        if attempt < ATTEMPTS:
+            log_weights[is_wrong] = -np.inf
+        else:  # the rows with the fewest faults
+            log_weights += FAULT_LOG * (is_wrong + 1.0 * relations.breaks_declared(rows))
+        log_weights[_changed_impossibly(fitted, drawn_rows, rows, known_rows)] = -np.inf
         # The largest of perturbed logarithms is a draw with these weights.
         perturbed = (log_weights + rng.gumbel(size=len(places))).reshape(-1, n_each)
         best = perturbed.argmax(axis=1) + np.arange(len(wrong_rows)) * n_each
@@ -290,7 +304,6 @@ def impute_rows(
     modelled_frame = known_cells(implied_frame, fitted).frame
     names = [name for name in known_frame.columns if name not in fitted.schema.keys]
     unresolved = relations.resolve(implied_frame, fitted.schema.dtypes, null_is_value=False).unresolved
-    broken_before = relations.broken(implied_frame, ranges=False)  # by their known cells: these are left unchanged
     drawn_frames, wrong_rows = [], []
     for imputed_rows in impute(sampler, modelled_frame, draws, seed, fill_all=fill_all):
         user_rows = _with_known(relations.inverse(_with_keys(imputed_rows, fitted)), implied_frame)
@@ -298,7 +311,7 @@ def impute_rows(
         is_wrong = relations.contradicted(user_rows) | unresolved
         is_wrong |= relations.cannot_occur(user_rows, known_frame, observed=fitted.observed)
         drawn_frames.append(relations.unmarked(user_rows, known_frame))
-        wrong_rows.append(np.flatnonzero(is_wrong & ~broken_before))
+        wrong_rows.append(np.flatnonzero(is_wrong))
     redrawn = _redrawn(sampler, known_frame, wrong_rows, seed)
     return [
         _fill_nulls(frame, _replaced(rows, places, new_rows.select(rows.columns)) if len(places) else rows, names)

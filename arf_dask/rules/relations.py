@@ -18,7 +18,8 @@ from arf_dask.rules.targets import Target
 from arf_dask.rules.transforms import Transform
 from arf_dask.rules.transforms.base import Repair, nulls_where
 
-KINDS = ("formula", "order", "difference", "together", "grid")
+COMPARED = ("formula", "order", "difference")  # kinds of rules that compare two expressions
+KINDS = (*COMPARED, "together", "grid")
 MOST_BOXES = 64  # of a region; beyond that, it is no longer exact
 PASSES = 3  # maximum number of passes in which known values imply others
 
@@ -112,7 +113,7 @@ class Relations:
     @cached_property
     def enforced(self) -> list[Comparison]:
         """Exact rules that must be checked in every synthetic row."""
-        checked_rules = [rule for rule in self.rules if rule.exact and rule.kind in ("formula", "order", "difference")]
+        checked_rules = [rule for rule in self.rules if rule.exact and rule.kind in COMPARED]
         return [parse_rule(rule.text) for rule in checked_rules]
 
     @property
@@ -354,6 +355,14 @@ class Relations:
         """Flag the user's rows that break a rule."""
         is_known, holds = satisfied(rule, frame, self.decimals)
         return is_known & ~holds
+
+    def breaks_declared(self, frame: pl.DataFrame) -> Flags:
+        """Flag the user's rows that break a declared rule."""
+        is_broken = np.zeros(frame.height, dtype=bool)
+        for rule in self.rules:
+            if not rule.found and rule.kind in COMPARED:
+                is_broken |= self.breaks(parse_rule(rule.text), frame)
+        return is_broken
 
     def determined(self, columns: Iterable[str]) -> frozenset[str]:
         """Return columns of the user's table, and those that they determine."""

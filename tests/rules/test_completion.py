@@ -178,3 +178,26 @@ def test_a_column_without_values_gets_none_from_an_order() -> None:
     frame = pl.DataFrame({"x": low, "empty": pl.Series([None] * 300, dtype=pl.Int32), "k": np.arange(300) % 3})
     model = arf_dask.fit(frame, rules=["empty > x"], find_rules=False, trees=3, max_rounds=1, refine=False, seed=1)
     assert model.sample(30, given=frame.select("x").head(10), seed=4)["empty"].is_null().all()
+
+
+def test_a_date_on_a_grid_is_computed_from_the_end_and_the_length_of_a_period() -> None:
+    rng = np.random.default_rng(2)
+    start = pl.Series([date(2020, 1, 1) + timedelta(days=7 * int(week)) for week in rng.integers(0, 100, 400)])
+    days = pl.Series(rng.integers(0, 9, 400))
+    frame = pl.DataFrame({"start": start, "end": start + pl.Series([timedelta(days=d) for d in days]), "days": days})
+    rule = "days == in_days(end - start)"
+    model = arf_dask.fit(frame, rules=[rule], find_rules=False, trees=3, max_rounds=1, refine=False, seed=1)
+    (filled,) = model.impute(frame.head(50).with_columns(start=pl.lit(None, pl.Date)), draws=1, seed=1)
+    assert filled.equals(frame.head(50))
+
+
+def test_imputation_keeps_a_declared_rule_in_rows_that_break_another_rule() -> None:
+    rng = np.random.default_rng(1)
+    frame = pl.DataFrame({name: rng.integers(0, 50, 400) for name in ("a", "b", "x")})
+    frame = frame.with_columns(c=pl.col("a") + pl.col("b"), y=pl.col("x") * 2)
+    model = arf_dask.fit(frame, rules=["c == a + b"], trees=3, max_rounds=1, refine=False, seed=1)
+    assert sorted(len(rule.columns) for rule in model.rules) == [2, 3]
+    nothing = pl.lit(None, pl.Int64)
+    known = frame.head(30).with_columns(y=pl.col("y") + 2, a=nothing, b=nothing)
+    (filled,) = model.impute(known, draws=1, seed=1)
+    assert (filled["a"] + filled["b"]).equals(frame["c"].head(30))

@@ -133,7 +133,7 @@ class Computed(Transform):
             return texts_taken_apart(self.target, self.formula, frame, relations)
         for column in self.inputs:
             solution = solve(self._equation, column, is_text=self.target.is_text)
-            if solution is None or column in relations.targets:
+            if solution is None or not _is_modelled_alone(column, relations):
                 continue
             solved_values = _solved(solution, column, frame, relations)
             trial_frame = frame.with_columns(filled_nulls(frame.get_column(column), solved_values))
@@ -315,6 +315,12 @@ def text_sentinel(formula: Node, taken: pl.Series) -> str:
 def filled_nulls(series: pl.Series, other: pl.Series) -> pl.Series:
     """Fill the nulls of a column from another series."""
     return series.zip_with(series.is_not_null(), other.cast(series.dtype, strict=False)).alias(series.name)
+
+
+def _is_modelled_alone(column: str, relations: Relations) -> bool:
+    """Return whether the modelled columns of a column hold its exact value, whatever other columns are."""
+    transform = relations.targets.get(column)
+    return transform is None or (transform.one_to_one and transform.keeps_values)
 
 
 def _solved(solution: Node, column: str, frame: pl.DataFrame, relations: Relations) -> pl.Series:
