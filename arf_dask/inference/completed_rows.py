@@ -13,10 +13,11 @@ from arf_dask.inference.density import ZeroProbabilityError
 from arf_dask.inference.forge import BLOCK_ROWS, Sampler, new_identifiers
 from arf_dask.inference.given import impossible_row, user_frame
 from arf_dask.inference.impute import impute
-from arf_dask.inference.pinning import log_changed_weights
+from arf_dask.inference.pinning import log_changed_weights, log_weights
 from arf_dask.inference.refined_rows import choose
 from arf_dask.inference.sources import Block, block_seed, complete_rows, prepare_rows
 from arf_dask.rules.relations import Modelled
+from arf_dask.rules.transforms import Transform
 from arf_dask.runtime.seeds import Stage, generator
 from arf_dask.schema.encoding import possible
 from arf_dask.typing import Counts, Flags, Floats, OnImpossible
@@ -26,6 +27,7 @@ LEAST_CANDIDATES, MOST_CANDIDATES = 32, 256  # per row, in the first attempt and
 # Attempts after which candidates are accepted whose known cells have density zero, or whose unknown ones are null.
 HOPE = 8
 LEAST_LOG = -1e6
+MOST_FOLLOWING = 0.999  # probability of following a formula, where rows beside it are weighed
 FAULT_LOG = -1e9  # what a fault takes from the log weight of a candidate where none of them fits
 FIRST_CANDIDATES, LAST_CANDIDATES = 8, 32  # of refined models, per row: at most in the first attempt, and in the last
 IMPUTED_CANDIDATES = 64  # of refined models, per row and draw of an imputation, at most
@@ -241,12 +243,41 @@ def _changed_impossibly(fitted: Fitted, drawn: pl.DataFrame, rows: pl.DataFrame,
 
 
 def _log_weights(fitted: Fitted, drawn: pl.DataFrame, rows: pl.DataFrame) -> Floats:
-    """Return the log density of the modelled columns that differ from the drawn ones, given all others."""
+    """Return the log density of the modelled columns that differ from the drawn ones, given all others.
+
+    Where a formula holds in a share of the rows, it must hold in a row if it did when the row was drawn, and only then:
+    densities of other values are those of rows beside the formula.
+    """
     before, after = fitted.relations.forward(drawn), fitted.relations.forward(rows)
     names = [name for name in after.columns if name not in fitted.schema.keys]
     changes = [before.get_column(name).alias("").ne_missing(after.get_column(name).alias("")) for name in names]
     is_changed = np.array([change.to_numpy() for change in changes]).reshape(len(names), rows.height).T
-    return log_changed_weights(fitted, after, names, is_changed)
+    log_densities = log_changed_weights(fitted, after, names, is_changed)
+    for transform in fitted.relations.transforms:
+        if transform.following is None:
+            continue
+        was_following, is_following = (transform.follows_expression(one).to_numpy() for one in (before, after))
+        position = names.index(transform.target.name)
+        places = np.flatnonzero(is_changed[:, position] & ~is_following & ~was_following)
+        log_following = _log_following(fitted, after[places], names, is_changed[places], transform)
+        log_densities[places] -= np.log1p(-np.minimum(np.exp(log_following), MOST_FOLLOWING))
+        log_densities[was_following != is_following] = -np.inf
+    return log_densities
+
+
+def _log_following(
+    fitted: Fitted, rows: pl.DataFrame, names: list[str], is_changed: Flags, transform: Transform
+) -> Floats:
+    """Return the log probability that rows follow a formula, given the modelled columns that did not change."""
+    name = transform.target.name
+    following = pl.Series(name, [transform.following], dtype=rows.schema[name]).new_from_index(0, rows.height)
+    rows, log_densities = rows.with_columns(following), np.zeros(rows.height)
+    patterns, pattern_of = np.unique(is_changed, axis=0, return_inverse=True)
+    for number, pattern in enumerate(patterns):
+        places = np.flatnonzero(pattern_of.ravel() == number)
+        unknown = [other for other, is_one in zip(names, pattern, strict=True) if is_one and other != name]
+        log_densities[places] = log_weights(fitted, rows[places].drop(unknown), [name])
+    return log_densities
 
 
 def impute_refined(

@@ -229,6 +229,8 @@ class Relations:
         task = Repair(known, drawn, self, move_bases)
         for transform in reversed(self.transforms):
             rows = transform.repair(rows, task)
+        for transform in self.transforms:
+            rows = transform.recompute(rows, task)
         return rows
 
     def contradicted(self, rows: pl.DataFrame) -> Flags:

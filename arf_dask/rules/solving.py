@@ -7,6 +7,7 @@ from arf_dask.rules.functions import MICROSECONDS
 
 INVERSE_CALLS = {
     **{unit: f"in_{unit}" for unit in MICROSECONDS},
+    **{f"in_{unit}": unit for unit in MICROSECONDS},
     "epoch_seconds": "from_epoch_seconds",
     "from_epoch_seconds": "epoch_seconds",
     "epoch_milliseconds": "from_epoch_milliseconds",

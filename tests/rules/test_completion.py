@@ -201,3 +201,25 @@ def test_imputation_keeps_a_declared_rule_in_rows_that_break_another_rule() -> N
     known = frame.head(30).with_columns(y=pl.col("y") + 2, a=nothing, b=nothing)
     (filled,) = model.impute(known, draws=1, seed=1)
     assert (filled["a"] + filled["b"]).equals(frame["c"].head(30))
+
+
+def test_rows_beside_a_formula_keep_their_share_in_frames_of_conditions() -> None:
+    rng = np.random.default_rng(1)
+    price = np.round(rng.gamma(3, 2, 3_000), 1) + 1
+    paid = np.where(rng.random(3_000) < 0.6, price, np.round(rng.gamma(3, 2, 3_000), 1) + 0.5)
+    model = arf_dask.fit(pl.DataFrame({"price": price, "paid": paid}), trees=5, max_rounds=1, refine=False, seed=1)
+    assert [rule.text for rule in model.rules] == ["paid == price"]
+    free = model.sample(100_000, seed=1).filter(pl.col("paid") == 5.0)
+    given = model.sample(2_000, given=pl.DataFrame({"paid": [5.0]}), seed=2)
+    share, expected = ((rows["paid"] == rows["price"]).mean() for rows in (given, free))
+    assert share == pytest.approx(expected, abs=0.06)  # 0.16 above it before
+
+
+def test_computed_columns_follow_inputs_that_were_solved_for() -> None:
+    frame = pl.DataFrame({"a": np.arange(300) % 17, "b": np.arange(300) % 23})
+    frame = frame.with_columns(total=pl.col("a") + pl.col("b"), double=pl.col("a") * 2)
+    rules = ["total == a + b", "double == a * 2"]
+    model = arf_dask.fit(frame, rules=rules, find_rules=False, trees=3, max_rounds=1, refine=False, seed=1)
+    rows = model.sample(20, given=pl.DataFrame({"total": [0, 38, 20]}), seed=2)
+    assert model.check(rows)["broken"].sum() == 0
+    assert rows["total"].to_list() == [total for total in (0, 38, 20) for _ in range(20)]

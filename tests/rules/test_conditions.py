@@ -79,3 +79,14 @@ def test_a_rule_against_a_constant_is_saved_and_loaded(rule: str, tmp_path: Path
     loaded = arf_dask.load(tmp_path / "m")
     assert loaded.sample(50, seed=2).equals(model.sample(50, seed=2))
     assert [found.text for found in loaded.rules] == [found.text for found in model.rules]
+
+
+def test_the_densities_under_a_bound_of_an_open_gap_belong_to_its_probability() -> None:
+    rng = np.random.default_rng(0)
+    low = np.round(rng.normal(10, 8, 500), 2)
+    frame = pl.DataFrame({"low": low, "high": np.round(low + rng.gamma(1.0, 1.5, 500) + 0.01, 2)})
+    model = arf_dask.fit(frame, rules=["low < high"], support="open", trees=4, refine=False, seed=1)
+    given = {"high": (2.0, 12.0)}
+    rows = model.sample(20, given=given, seed=3)
+    differences = model.log_density(rows, given=given) - model.log_density(rows)
+    assert differences.to_numpy() == pytest.approx(-np.log(model.probability(given)), abs=0.01)

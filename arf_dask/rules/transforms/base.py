@@ -221,6 +221,10 @@ class Transform(ABC):
         """Change unknown values of completed rows that contradict the transform."""
         return rows
 
+    def recompute(self, rows: pl.DataFrame, task: Repair) -> pl.DataFrame:
+        """Evaluate the expression again where the column is unknown, after its inputs have changed."""
+        return rows
+
     @property
     def sets_itself(self) -> bool:
         """Whether every wanted value is reached by setting the modelled column."""
@@ -238,6 +242,11 @@ class Transform(ABC):
     def follows_expression(self, modelled: pl.DataFrame) -> pl.Series:
         """Flag the modelled rows in which the expression determines the column, or how far it is from it."""
         return pl.Series([True]).new_from_index(0, modelled.height)
+
+    @property
+    def following(self) -> int | float | str | None:
+        """The modelled value of the rows in which the expression determines the column; None if it is not one value."""
+        return None
 
     def details(self) -> dict[str, Any]:
         """Return the fields of the transform for the model file, without target and expression."""

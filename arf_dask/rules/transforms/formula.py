@@ -148,6 +148,9 @@ class Computed(Transform):
         disagrees = pl.Series(self.contradicts(rows))
         return solved_again(self.target, self.formula, rows, disagrees, task)
 
+    def recompute(self, rows: pl.DataFrame, task: Repair) -> pl.DataFrame:
+        return _evaluated_where(task.is_unknown(self.target.name), self.target, self.formula, rows)
+
     @property
     def _equation(self) -> Comparison:
         return Comparison(Name(self.target.name), "==", self.formula)
@@ -234,13 +237,25 @@ class Stated(Transform):
 
     def repair(self, rows: pl.DataFrame, task: Repair) -> pl.DataFrame:
         """Solve for an unknown input in rows that were drawn to follow the formula."""
-        drawn_values, formula_values = task.drawn.get_column(self.target.name), evaluate(self.formula, task.drawn)
-        follows = pl.Series(self.target.agrees(drawn_values, formula_values)) & formula_values.is_not_null()
         disagrees = ~pl.Series(self.target.agrees(rows.get_column(self.target.name), evaluate(self.formula, rows)))
-        return solved_again(self.target, self.formula, rows, follows & disagrees, task)
+        return solved_again(self.target, self.formula, rows, self._followed(task.drawn) & disagrees, task)
+
+    def recompute(self, rows: pl.DataFrame, task: Repair) -> pl.DataFrame:
+        is_followed = self._followed(task.drawn) & task.is_unknown(self.target.name)
+        return _evaluated_where(is_followed, self.target, self.formula, rows)
+
+    def _followed(self, drawn: pl.DataFrame) -> pl.Series:
+        """Flag the rows that were drawn to follow the formula."""
+        formula_values = evaluate(self.formula, drawn)
+        follows = pl.Series(self.target.agrees(drawn.get_column(self.target.name), formula_values))
+        return follows & formula_values.is_not_null()
 
     def follows_expression(self, modelled: pl.DataFrame) -> pl.Series:
         return self.follows(modelled.get_column(self.target.name))
+
+    @property
+    def following(self) -> int | float | str:
+        return self.sentinel
 
     def details(self) -> dict[str, Any]:
         return {"sentinel": self.sentinel}
@@ -252,6 +267,16 @@ class Stated(Transform):
         is_valid = isinstance(details["sentinel"], str) == target.is_text and is_finite(details["sentinel"])
         require_details(is_valid, where, "a state that its type does not have")
         return cls(target, needed_node(node, where), details["sentinel"])
+
+
+def _evaluated_where(is_wanted: pl.Series, target: Target, formula: Node, rows: pl.DataFrame) -> pl.DataFrame:
+    """Set a column to the value of a formula in the flagged rows in which the column has another value."""
+    own_values, formula_values = rows.get_column(target.name), evaluate(formula, rows)
+    is_wanted = is_wanted & ~pl.Series(target.agrees(own_values, formula_values))
+    if not is_wanted.any():
+        return rows
+    new_values = target.values(target.formula_units(formula_values))
+    return rows.with_columns(new_values.zip_with(is_wanted, own_values).alias(target.name))
 
 
 def solved_again(target: Target, formula: Node, rows: pl.DataFrame, is_wrong: pl.Series, task: Repair) -> pl.DataFrame:

@@ -11,7 +11,7 @@ import numpy as np
 import polars as pl
 
 from arf_dask.data.axes import FLOATS
-from arf_dask.data.value_sets import NOTHING, Box, Region, Span, ValueSet, merged
+from arf_dask.data.value_sets import EVERYWHERE, NOTHING, Box, Region, Span, ValueSet, merged
 from arf_dask.rules.evaluation import evaluate, kind_of
 from arf_dask.rules.expressions import Call, Name, Node
 from arf_dask.rules.targets import Target
@@ -197,7 +197,7 @@ class Gap(Distance):
         base = known.get(self.base.column) if is_comparable and isinstance(self.base, Name) else None
         least = -np.inf if self.least is None else self.least
         if base is None or not base:
-            gaps = ValueSet(units.dtype, wanted.null, spans=(Span(least, np.inf),) if wanted.spans else ())
+            gaps = ValueSet(units.dtype, wanted.null, spans=(EVERYWHERE,) if wanted.spans else ())
             return Region(({name: gaps},), exact=not wanted.spans)
         # Where the base is null or NaN, the gap is that above the lowest value (or below the highest).
         lost = [self.target.low if self.sign > 0 else self.target.high] if base.null or base.nan else []
@@ -205,7 +205,8 @@ class Gap(Distance):
         lowest, highest = min(base_ends), max(base_ends)
         ends = [(span.low - highest, span.high - lowest) for span in units.spans]
         ends = ends if self.sign > 0 else [(-high, -low) for low, high in ends]
-        spans = merged(Span(max(low, least), high) for low, high in ends if high >= least)
+        # Smaller gaps, which open support draws, are rebuilt as the least one.
+        spans = merged(Span(low if low > least else -np.inf, high) for low, high in ends if high >= least)
         gaps = ValueSet(units.dtype, wanted.null, spans=spans)
         return Region(({name: gaps},) if gaps else (), exact=base.is_single and not lost and not self.target.is_float)
 
