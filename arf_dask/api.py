@@ -74,6 +74,9 @@ def fit(
         columns: Overrides of the detected column kinds, such as {"zip": "categorical"}: "categorical", "numeric" or
             "key".
         keys: Identifier columns. They are neither modelled nor copied; new values of the same shape are generated.
+        renew: Names and numbers of entities that occur in several rows, such as ["merchant_id", "merchant"]. Each value
+            is replaced by a fresh one of the same shape before anything is learned, the same in all rows of the entity,
+            which keeps its other columns. The model knows only the new values.
         bundles: Columns that are modelled jointly: "auto" detects them, False disables bundles, and a list such as
             [["city", "zip"]] names all of them.
         support: "observed" never samples outside the observed range; "open" keeps the tails of float columns.

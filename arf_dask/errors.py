@@ -78,10 +78,17 @@ class KeyColumnWarning(UserWarning):
         keys: The columns detected as identifiers.
         measures: The subset of `keys` that may be measurements instead.
         verbatim: Text columns with mostly distinct values, which are sampled verbatim.
+        people: Columns that seem to name people with several rows, who are sampled as they are.
     """
 
-    def __init__(self, keys: Sequence[str], measures: Sequence[str] = (), verbatim: Sequence[str] = ()) -> None:
-        self.keys, self.measures, self.verbatim = list(keys), list(measures), list(verbatim)
+    def __init__(
+        self,
+        keys: Sequence[str],
+        measures: Sequence[str] = (),
+        verbatim: Sequence[str] = (),
+        people: Sequence[str] = (),
+    ) -> None:
+        self.keys, self.measures, self.verbatim, self.people = list(keys), list(measures), list(verbatim), list(people)
         super().__init__(self.text(command_line=False))
 
     def text(self, *, command_line: bool) -> str:
@@ -101,6 +108,11 @@ class KeyColumnWarning(UserWarning):
             parts.append(
                 f"values of {_quoted(self.verbatim)} are mostly distinct, and are sampled verbatim. Pass {how} to "
                 f"generate new values, or {stay} to confirm."
+            )
+        if self.people:
+            how = " ".join(f"--renew {name}" for name in self.people) if command_line else f"renew={self.people!r}"
+            parts.append(
+                f"{_quoted(self.people)} seem to name people, who are sampled as they are. Pass {how} to rename."
             )
         return " ".join(parts)
 

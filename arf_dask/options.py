@@ -36,6 +36,7 @@ class FitOptions(TypedDict, total=False):
     family: Family
     columns: Mapping[str, str] | None
     keys: Sequence[str] | None
+    renew: Sequence[str] | None
     bundles: Bundles
     support: Support
     dependence: DependenceKind
@@ -72,6 +73,7 @@ class Options:
     family: Family = "truncnorm"
     columns: Mapping[str, str] = field(default_factory=dict)
     keys: Sequence[str] = ()
+    renew: Sequence[str] = ()
     bundles: Bundles = "auto"
     support: Support = "observed"
     dependence: DependenceKind = "tree"
@@ -126,16 +128,24 @@ class Options:
         for name, kind in self.columns.items():
             _one_of(f"columns[{name!r}]", kind, KINDS)
         _check_names("keys", self.keys)
+        _check_names("renew", self.renew)
         self._check_bundles()
         clash = next((name for name in self.keys if self.columns.get(name, "key") != "key"), None)
         if clash is not None:
             raise OptionError(f"keys: {clash!r} is named in columns= as {self.columns[clash]!r} too. Choose one.")
+        clash = next((name for name in self.renew if name in self.keys or name in self.columns), None)
+        if clash is not None:
+            where = "keys" if clash in self.keys else "columns"
+            raise OptionError(
+                f"renew: {clash!r} is named in {where}= too. Renewed columns are categorical: choose one."
+            )
 
     def check_against(self, names: Sequence[str]) -> None:
         """Raise an OptionError for names that are not columns of the data."""
         for where, column_names in (
             ("columns", list(self.columns)),
             ("keys", list(self.keys)),
+            ("renew", list(self.renew)),
             ("bundles", self.bundled()),
         ):
             for name in column_names:
@@ -147,6 +157,11 @@ class Options:
             raise OptionError(
                 f"bundles: {bundled_keys[0]!r} is a key and cannot be modelled. Take it out of one of the two."
             )
+
+    @property
+    def kinds(self) -> dict[str, str]:
+        """The declared kinds of columns, those of renewed columns included."""
+        return {**self.columns, **dict.fromkeys(self.renew, "categorical")}
 
     def all_keys(self) -> set[str]:
         """Return the columns declared as identifiers."""
@@ -167,6 +182,7 @@ class Options:
             **plain_values,
             "columns": dict(self.columns),
             "keys": list(self.keys),
+            "renew": list(self.renew),
             "bundles": bundle_lists,
             "rules": rule_texts,
         }

@@ -34,7 +34,7 @@ from arf_dask.training.stages import Harden, fit_parts
 
 JUDGED_ROWS = 3 * BLOCK_ROWS  # maximum number of rows that the gate evaluates: whole blocks
 # Options that shadow models do not inherit, as they may name columns that a shadow lacks.
-NOT_FOR_SHADOWS = ("columns", "keys", "bundles", "rules", "find_rules", "strict_rules", "seed", "release")
+NOT_FOR_SHADOWS = ("columns", "keys", "renew", "bundles", "rules", "find_rules", "strict_rules", "seed", "release")
 SHADOW_ROUNDS = 2  # maximum adversarial rounds of a shadow model
 SHADOW_TREES = 10  # maximum trees of a shadow model; attacks depend on leaf sizes, which more trees do not change
 
@@ -85,7 +85,9 @@ def report(
     frames = [to_polars(data).frame for data in (real, synthetic)]
     model_holdout = model.holdout if holdout is None and model is not None else None
     held_out = model_holdout if holdout is None else to_polars(holdout).frame
-    sides = align(frames[0], frames[1], held_out, None if model is None else model.schema.keys)
+    # Renewed columns have no value in common with the real rows, as identifiers do.
+    keys = None if model is None else [*model.schema.keys, *model._fitted.renewed]
+    sides = align(frames[0], frames[1], held_out, keys)
     sides = without_holdout(sides, None if model is None else _trained_rows(model))
     if target is not None and target not in sides.real.columns:
         raise unknown_column(target, sides.real.columns, "target")

@@ -307,6 +307,7 @@ def _fit(data: Split, options: dict[str, Any]) -> Model:
             refine=REFINE[options["refine"]],
             columns=columns,
             keys=list(options["keys"]),
+            renew=list(options["renew"]),
             bundles=bundles,
             rules=list(options["rules"]),
             find_rules=options["find_rules"],

@@ -128,6 +128,14 @@ LEARNING = _option_group(
         help="An identifier column: new values are generated. Repeatable.",
     ),
     click.option(
+        "--renew",
+        "renew",
+        multiple=True,
+        metavar="NAME",
+        help="A name or number of an entity, such as a merchant: a fresh value for each, the same in all its rows. "
+        "Repeatable.",
+    ),
+    click.option(
         "--column",
         "columns",
         multiple=True,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 
 import polars as pl
@@ -37,6 +37,12 @@ class Fitted:
     def dtypes(self) -> Mapping[str, pl.DataType]:
         """The user's columns and their types, in order."""
         return self.relations.dtypes if self.relations.names else self.schema.dtypes
+
+    @property
+    def renewed(self) -> Sequence[str]:
+        """The columns whose values were replaced by fresh ones before anything was learned."""
+        names = self.options.get("renew", ())
+        return [name for name in names if isinstance(name, str)] if isinstance(names, Sequence) else []
 
     @property
     def observed(self) -> bool:

@@ -26,6 +26,7 @@ from arf_dask.release.schema_rounding import round_schema
 from arf_dask.rules.relations import Relations
 from arf_dask.runtime.seeds import Stage, generator
 from arf_dask.schema.columns import Schema
+from arf_dask.schema.entities import entity_names
 from arf_dask.typing import Counts
 
 logger = logging.getLogger(__name__)
@@ -63,7 +64,7 @@ def fit_release(
     protected = protect(
         frame,
         policy,
-        options.columns,
+        options.kinds,
         options.keys,
         lambda safe: _find_bundles(infer(safe, options)),
         generator(seed, Stage.RELEASE),
@@ -76,11 +77,15 @@ def fit_release(
         _units(protected),
         policy.min_leaf,
     )
+    options = _safe_options(options, policy, protected)
+    # Entities have too few rows for their names to hide anybody: all of them get new ones.
+    found = [name for name in entity_names(infer(protected.frame, options)) if name not in options.columns]
+    options = replace(options, renew=list(dict.fromkeys([*options.renew, *found])))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", KeyColumnWarning)  # the release report lists detected identifiers
-        fitted = learn(protected.frame, _safe_options(options, policy, protected), safeguards)
+        fitted = learn(protected.frame, options, safeguards)
     # The guard comes last: the ratio is learned against the rows that it judges, before copies are redrawn.
-    return replace(fitted, guard=_make_guard(fitted.schema, policy, protected, frame))
+    return replace(fitted, guard=_make_guard(fitted, policy, protected, frame))
 
 
 def _protect_gaps(
@@ -154,20 +159,25 @@ def _harden(fitted: Fitted, policy: ReleasePolicy, protected: Protected) -> Fitt
     tables = fitted.tables
     _check_combinations(tables.schema, protected, policy)
     effects = {**protected.effects, "smallest_leaf": int(np.min(tables.coverage)), "leaves_hold": "subjects"}
+    effects["entities_renewed"] = list(fitted.renewed)
     shrunken_tables = replace(
         shrink_leaves(tables, policy.shrinkage), dependence=_pool_rare_cells(tables.dependence, policy, protected)
     )
     return replace(fitted, tables=shrunken_tables, options={**fitted.options, "release": effects})
 
 
-def _make_guard(schema: Schema, policy: ReleasePolicy, protected: Protected, real: pl.DataFrame) -> CopyGuard | None:
+def _make_guard(fitted: Fitted, policy: ReleasePolicy, protected: Protected, real: pl.DataFrame) -> CopyGuard | None:
     """Return the guard against copies of real rows, those included that were dropped or changed by the protection."""
     if not policy.forbid_copies:
         return None
-    modelled_names = [column.name for column in schema.columns if column.kind in ("categorical", "numeric")]
+    modelled_names = [
+        column.name
+        for column in fitted.schema.columns
+        if column.kind in ("categorical", "numeric") and column.name not in fitted.renewed
+    ]
     people = None if policy.subject is None else real[policy.subject].rank("dense").cast(pl.Int64).to_numpy()
     versions = [RealRows(protected.frame, protected.subjects), RealRows(real, people)]
-    return make_guard(versions, modelled_names, schema.keys)
+    return make_guard(versions, modelled_names, fitted.schema.keys)
 
 
 def _pool_rare_cells(dependence: Dependence, policy: ReleasePolicy, protected: Protected) -> Dependence:

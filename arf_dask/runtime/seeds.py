@@ -27,6 +27,7 @@ class Stage(IntEnum):
     RELEASE = 22
     HOLDOUT = 23
     REFINE = 24
+    RENEWAL = 25
     FAMILY = 40
     CHAIN = 41
 

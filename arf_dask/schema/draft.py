@@ -147,7 +147,7 @@ def _find_groups(
     line_values = {
         i: _axis_values(frame[profiles[i].name], profiles[i])
         for i in atoms
-        if i not in grouped_ids and not atoms[i].all()
+        if i not in grouped_ids and not atoms[i].all() and not _numbers_entities(profiles[i], frame.height)
     }
     steps = _steps_of_roots(line_values, _step_targets(frame, profiles, discrete_columns, line_values), frame.height)
     step_ids = {step.target for step in steps} | {step.line for step in steps}
@@ -174,6 +174,12 @@ def _distinct_rows(frame: pl.DataFrame, profiles: list[Profile]) -> NDArray[np.i
         return None
     rows = frame[names].hash_rows(seed=0).arg_unique().sort().to_numpy()
     return rows.astype(np.int64) if len(rows) < (1 - MANY_COPIES) * frame.height else None
+
+
+def _numbers_entities(profile: Profile, n_rows: int) -> bool:
+    """Whether a column holds whole numbers of entities that repeat: between two of them there is none."""
+    is_number = profile.dtype.is_integer() and has_key_name(profile.name)
+    return is_number and profile.is_exact and profile.n_values <= (1 - REPEATS) * n_rows
 
 
 def _varies(profile: Profile, n_rows: int) -> bool:

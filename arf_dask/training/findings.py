@@ -12,6 +12,7 @@ from arf_dask.errors import DataError, KeyColumnWarning, warn_user
 from arf_dask.forest.trees import add_split_weights
 from arf_dask.options import Options
 from arf_dask.schema.columns import Column, Schema
+from arf_dask.schema.entities import people_names
 from arf_dask.training.forests import AdversarialForest
 
 logger = logging.getLogger(__name__)
@@ -37,16 +38,17 @@ def report_findings(schema: Schema, options: Options) -> None:
     key_columns = [
         column for column in schema.columns if column.kind == "key" and column.name not in options.all_keys()
     ]
-    declared_names = {*options.all_keys(), *options.columns, *options.bundled()}
+    declared_names = {*options.all_keys(), *options.kinds, *options.bundled()}
     verbatim = [
         column.name
         for column in schema.columns
         if column.name not in declared_names and _has_mostly_distinct_values(column, schema)
     ]
-    if key_columns or verbatim:
+    people = [name for name in people_names(schema) if name not in declared_names]
+    if key_columns or verbatim or people:
         measures = [c.name for c in key_columns if c.dtype.is_integer() and not has_key_name(c.name)]
         key_names = [column.name for column in key_columns]
-        warn_user(KeyColumnWarning(key_names, measures, verbatim))
+        warn_user(KeyColumnWarning(key_names, measures, verbatim, people))
     for group in schema.bundles:
         logger.info("modelled together: %s", ", ".join(map(repr, group)))
 

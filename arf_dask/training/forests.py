@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from arf_dask.data.renewal import NO_RENEWAL, Renewal
 from arf_dask.forest.dependence_learning import Structure
 from arf_dask.forest.tables import Round
 from arf_dask.forest.trees import Tree
@@ -34,6 +35,7 @@ class AdversarialForest(TextInNotebooks):
     seed: int
     structure: Structure  # dependence of variables inside leaves
     relations: Relations = NO_RELATIONS
+    renewal: Renewal = NO_RENEWAL  # of columns whose values were replaced before anything was learned
 
     def __repr__(self) -> str:
         leaves = sum(int((tree.left < 0).sum()) for tree in self.trees)

@@ -48,7 +48,7 @@ def fit_released(
 
     def infer(frame: pl.DataFrame, options: Options) -> Schema:
         together = read_rules(options.rules).together
-        return infer_schema(frame, kinds=options.columns, keys=options.keys, bundles=options.bundles, together=together)
+        return infer_schema(frame, kinds=options.kinds, keys=options.keys, bundles=options.bundles, together=together)
 
     fitted = fit_release(frame, policy, options, seed, learn, infer)
     rules = tuple(replace(rule, share=shares.get(rule.text, rule.share)) for rule in fitted.relations.rules)

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from arf_dask.data.checks import check_shape
 from arf_dask.data.parts import Parts, cut_frame, gather_rows
+from arf_dask.data.renewal import learn_renewal, renewed_parts
 from arf_dask.forest.adversary import Training, train
 from arf_dask.forest.dependence_learning import NO_STRUCTURE, find_structure
 from arf_dask.forest.fitted import Fitted
@@ -21,6 +22,7 @@ from arf_dask.forest.leaf_sums import sum_leaves
 from arf_dask.forest.pruning import prune_by_parts
 from arf_dask.options import Options
 from arf_dask.release.fitting import Safeguards
+from arf_dask.release.policy import OTHER
 from arf_dask.rules.learning import learn_relations, reduced_parts
 from arf_dask.rules.relations import Relations
 from arf_dask.runtime.progress import Progress
@@ -75,6 +77,8 @@ def train_forest(
     options.check_against(list(parts.dtypes))
     check_shape(parts.dtypes, parts.n_rows)
     options = replace(options, min_leaf=options.leaf_rows(parts.n_rows))
+    renewal = learn_renewal(parts, options.renew, seed, runner, () if safeguards is None else (OTHER,))
+    parts = renewed_parts(parts, renewal)
     relations = learn_relations(
         parts,
         rules=options.rules,
@@ -82,7 +86,7 @@ def train_forest(
         find_dates=safeguards is not None,
         strict=options.strict_rules,
         keys=options.all_keys(),
-        fixed={*options.columns, *options.bundled()},
+        fixed={*options.kinds, *options.bundled()},
         runner=runner,
         report=report,
     )
@@ -105,7 +109,9 @@ def train_forest(
         schema.gates,
     )
     structure = find_structure(schema, row_codes, forest.leaves) if options.dependence == "tree" else NO_STRUCTURE
-    trained_forest = AdversarialForest(schema, forest.trees, forest.rounds, options, seed, structure, relations)
+    trained_forest = AdversarialForest(
+        schema, forest.trees, forest.rounds, options, seed, structure, relations, renewal
+    )
     warn_if_recognisable(trained_forest)
     return TrainedForest(trained_forest, parts, frame, row_index is not None)
 
@@ -119,7 +125,7 @@ def _learn_schema(
     report: Progress,
 ) -> tuple[Schema, pl.DataFrame]:
     """Return the schema of all rows, and the rows used for growing trees."""
-    found_with: dict[str, Any] = {"kinds": options.columns, "keys": options.keys, "bundles": options.bundles}
+    found_with: dict[str, Any] = {"kinds": options.kinds, "keys": options.keys, "bundles": options.bundles}
     found_with |= {"together": relations.together, "separate": relations.separate}
     if rows is not None:
         return learn_schema(parts, rows, **found_with, runner=runner, report=report)
@@ -185,7 +191,7 @@ def estimate_leaves(
 
 def refit_leaves(forest: AdversarialForest, given: Parts, runner: Runner, report: Progress) -> Fitted:
     """Run Alg. 2 on any rows with the columns of the forest, then refine; leaves with too few rows are pruned."""
-    parts, options = reduced_parts(given, forest.relations), forest.options
+    parts, options = reduced_parts(renewed_parts(given, forest.renewal), forest.relations), forest.options
     row_index = training_rows(parts.n_rows, None, forest.seed)
     frame = parts.frame(runner) if row_index is None else gather_rows(parts, row_index, runner)
     tasks = runner
