@@ -9,15 +9,19 @@ import polars as pl
 
 from arf_dask.inference.sources import check_memory, check_policy, check_rows
 from arf_dask.model import Model
+from arf_dask.options import ROWS_PER_FILE
+from arf_dask.relational.data_sets import Writing, write_tables
 from arf_dask.relational.families import TablesFitted
 from arf_dask.relational.model_files import save_tables
 from arf_dask.relational.plans import TablesPlan, collect_tables, plan_tables
 from arf_dask.rules.relations import Rule
+from arf_dask.runtime.cluster import runner_for
 from arf_dask.runtime.display import TextInNotebooks, count, describe_facts
 from arf_dask.runtime.progress import ProgressFunction, progress_for
 from arf_dask.runtime.seeds import entropy
 from arf_dask.runtime.tasks import Threads
-from arf_dask.typing import OnImpossible, PathLike
+from arf_dask.storage.manifest import Manifest
+from arf_dask.typing import OnImpossible, PathLike, WriteMode
 
 
 class TablesModel(TextInNotebooks):
@@ -116,6 +120,63 @@ class TablesModel(TextInNotebooks):
             report.stage("sampling", len(list(plan.work())))
             tables = collect_tables(plan, report)
         return {name: self._to_original.get(name, _unchanged)(tables[name]) for name in self._fitted.dtypes}
+
+    def sample_parquet(
+        self,
+        path: PathLike,
+        n: int | Mapping[str, int] | None = None,
+        *,
+        given: Mapping[str, Any] | None = None,
+        on_impossible: OnImpossible = "raise",
+        seed: int | None = None,
+        rows_per_file: int = ROWS_PER_FILE,
+        mode: WriteMode = "error",
+        portable: bool = False,
+        client: Any = None,
+        storage_options: Mapping[str, Any] | None = None,
+        progress: bool | ProgressFunction | None = None,
+    ) -> dict[str, Manifest]:
+        """Write synthetic tables, each to a data set of Parquet files in a directory named like the table.
+
+        The data sets hold the rows of `sample(n, given=given, seed=seed)`. Memory use does not depend on the number of
+        rows, except for the keys of tables that rows of other families refer to. The same job always gives the same
+        bytes, on threads and on a cluster.
+
+        Args:
+            path: A directory or URL that holds nothing else: it gets one directory per table.
+            n: The number of rows, as in `sample`.
+            given: Conditions on independent tables, as in `sample`.
+            on_impossible: How to handle an impossible condition, as in `sample`.
+            seed: The random seed, for repeatable results; None uses a fresh one, or that of the resumed job.
+            rows_per_file: The number of rows of every part of a table except the last.
+            mode: How to handle an existing path, as in `Model.sample_parquet`: "error", "resume" or "overwrite".
+            portable: Whether to cast types that Spark, Delta or Iceberg cannot read, as in `Model.sample_parquet`.
+            client: A Dask client or the address of a scheduler; None uses the active client, if any, or threads.
+            storage_options: Storage options for a URL, with the names of fsspec or of Polars.
+            progress: Whether to show progress, as in `fit`.
+
+        Returns:
+            The manifest of every table: its parts with their rows and hashes, and how to read them.
+
+        Raises:
+            OptionError: If an argument is invalid.
+            ImpossibleConditionError: If a condition has probability zero and `on_impossible` is "raise".
+            OutputError: If the path is in use, or cannot be written.
+
+        Examples:
+            >>> import tempfile, arf_dask, polars as pl
+            >>> customers = pl.DataFrame({"id": range(100), "country": ["DE", "FR"] * 50})
+            >>> orders = pl.DataFrame({"customer_id": list(range(100)) * 3, "sum": [i % 7 for i in range(300)]})
+            >>> model = arf_dask.fit_tables({"customers": customers, "orders": orders}, trees=5, seed=1)
+            >>> with tempfile.TemporaryDirectory() as directory:
+            ...     manifests = model.sample_parquet(f"{directory}/shop", 1_000, seed=2)
+            ...     manifests["orders"].scan().collect().height == manifests["orders"].rows
+            True
+        """
+        check_policy(on_impossible)
+        writing = Writing(path, rows_per_file, mode, portable, storage_options)
+        with progress_for(progress) as report, runner_for(client) as runner:
+            return write_tables(self._fitted, n, given, on_impossible, seed, writing, runner, report)
 
     def save(self, path: PathLike) -> None:
         """Save the model to a directory for `arf_dask.load`. It holds no training row except those of fixed tables.

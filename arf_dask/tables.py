@@ -80,7 +80,7 @@ def fit_tables(
         **options: Options of `fit`: trees, max_rounds, tolerance, max_features, rows_per_tree, support, dependence,
             refine and allow_copies for tables without a parent; min_leaf, family, find_rules and strict_rules for all
             tables. For the others, min_leaf is the least number of rows without a parent, such as customers, whose
-            rows are in one leaf; None uses 20.
+            rows are in one leaf; None uses 10.
 
     Returns:
         A model that draws all tables at once.

@@ -1,6 +1,6 @@
 """Trees that predict one variable of a row from its history and from the variables before it.
 
-A tree is grown on two thirds of the subjects and pruned by the likelihood of the others: a split stays only if it
+A tree is grown on most of the subjects and pruned by the likelihood of the others: a split stays only if it
 predicts rows of subjects that it has not seen. Its leaves hold at least `min_leaf` subjects.
 """
 
@@ -22,7 +22,7 @@ from arf_dask.typing import Codes, Counts, Flags, Floats, Ints
 MOST_CLASSES = 48  # of a target that trees predict; rarer levels are grouped with their neighbours
 FREQUENT = 32  # levels with a class of their own, if there are more than that
 BUCKETS = 32  # of a number, by which likelihoods are compared
-HELD_OUT = 3  # one in so many subjects judges the splits
+HELD_OUT = 6  # one in so many subjects judges the splits
 PRIOR = 4.0  # rows by which the shares of a node are shrunk to those of its parent, when splits are judged
 
 

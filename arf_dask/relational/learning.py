@@ -25,7 +25,7 @@ from arf_dask.training.stages import fit_parts
 from arf_dask.typing import Counts
 
 logger = logging.getLogger(__name__)
-SUBJECTS = 20  # default of the least number of roots per leaf of a chain
+SUBJECTS = 10  # default of the least number of roots per leaf of a chain
 BLOCK_ROWS = 2**18  # rows of all tables in a block, on average
 MOST_ROOTS = 2**16  # of a block
 SAME_OWNER = 0.99  # least share of references inside one row of a table above both

@@ -25,6 +25,7 @@ from arf_dask.runtime.cluster import runner_for
 from arf_dask.runtime.disk import file_sha256, library_versions
 from arf_dask.runtime.progress import Progress
 from arf_dask.runtime.seeds import entropy
+from arf_dask.runtime.tasks import Runner
 from arf_dask.schema.columns import first_key_of
 from arf_dask.storage.existing import Existing, find_existing, holds_parts_of, withdraw
 from arf_dask.storage.jobs import JOB, Job, RunState, describe_given
@@ -39,7 +40,7 @@ from arf_dask.storage.manifest import (
 )
 from arf_dask.storage.model_file import model_hash
 from arf_dask.storage.parquet import Part
-from arf_dask.storage.part_writing import WriteContext, check_ownership, make_parts, part_ranges
+from arf_dask.storage.part_writing import PlannedRows, WriteContext, check_ownership, make_parts, part_ranges
 from arf_dask.storage.portable import portable_dtypes
 from arf_dask.storage.stores import TEMPORARY, Directory, Remote, Store, open_store, output_errors
 from arf_dask.typing import OnImpossible, PathLike, WriteMode
@@ -75,13 +76,44 @@ def sample_parquet(
     chosen_seed = resumed_job.seed if seed is None and resumed_job is not None else entropy(seed)
     plan = plan_rows(sampler, n, given, on_impossible, chosen_seed)  # raises for an impossible condition
     job = make_job(plan, given, rows_per_file, portable=portable)
-    _admit(store, existing, job, mode)
+    with runner_for(client) as runner:
+        return write_rows(plan, job, path, mode, storage_options, runner, report)
+
+
+def write_rows(
+    plan: PlannedRows,
+    job: Job,
+    path: PathLike,
+    mode: str,
+    storage_options: Mapping[str, Any] | None,
+    runner: Runner,
+    report: Progress,
+) -> Manifest:
+    """Write planned rows to a data set.
+
+    Args:
+        plan: the rows.
+        job: what determines them.
+        path: the directory or URL.
+        mode: how to handle an existing path, as in `Model.sample_parquet`.
+        storage_options: storage options for a URL.
+        runner: runs the tasks.
+        report: receives progress updates.
+    """
+    store = open_store(path, storage_options)
+    _admit(store, find_existing(store), job, mode)
     write_context = WriteContext(store, f"run-{uuid.uuid4().hex}", job, plan.without_conditions(), existing={})
-    with runner_for(client) as runner, store.owned():
+    with store.owned():
         existing = _admit(store, find_existing(store), job, mode)  # the previous lock owner may have changed it
         written_manifest = _run(write_context, existing, mode, runner, plan, report)
     url = store.url if isinstance(store, Remote) else None
     return replace(written_manifest, path=store.root, storage_options=storage_options, url=url)
+
+
+def seed_of(path: PathLike, storage_options: Mapping[str, Any] | None) -> int | None:
+    """Return the seed of the data set at a path; None if there is none."""
+    job = find_existing(open_store(path, storage_options)).job
+    return None if job is None else job.seed
 
 
 def check_target(
@@ -153,7 +185,9 @@ def _admit(store: Store, existing: Existing, job: Job | None, mode: str) -> Exis
 # The run itself; the store is locked by this process.
 
 
-def _run(work: WriteContext, existing: Existing, mode: str, runner: Any, plan: RowPlan, report: Progress) -> Manifest:
+def _run(
+    work: WriteContext, existing: Existing, mode: str, runner: Runner, plan: PlannedRows, report: Progress
+) -> Manifest:
     store = work.store
     if mode == "resume" and existing.job is not None:
         if existing.manifest is not None and _is_intact(work, existing.manifest):
@@ -181,7 +215,7 @@ def _is_intact(work: WriteContext, manifest: Manifest) -> bool:
     return not any(find_problem(work.store, part) for part in (expected, *manifest.parts))
 
 
-def _write(work: WriteContext, runner: Any, plan: RowPlan, report: Progress) -> Manifest:
+def _write(work: WriteContext, runner: Any, plan: PlannedRows, report: Progress) -> Manifest:
     store, parts = work.store, list[Part]()
     try:
         store.prepare(work.run)

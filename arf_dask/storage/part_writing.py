@@ -10,17 +10,17 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import polars as pl
 
 from arf_dask.errors import ArfError, OutputError
-from arf_dask.forest.fitted import Fitted
 from arf_dask.inference.forge import BLOCK_ROWS
-from arf_dask.inference.row_plan import RowPlan, rows_between
+from arf_dask.inference.row_plan import rows_between
 from arf_dask.inference.sources import Block
 from arf_dask.runtime.once import OncePerProcess
 from arf_dask.runtime.tasks import Threads, n_cores
+from arf_dask.schema.columns import Schema
 from arf_dask.storage.existing import withdraw
 from arf_dask.storage.jobs import Job, read_run_state
 from arf_dask.storage.manifest import find_problem
@@ -31,6 +31,33 @@ from arf_dask.storage.stores import Store, explain
 TASK_BLOCKS = 4  # minimum blocks per task: a task writes several small parts
 
 
+class Contents(Protocol):
+    """What a data set says of the model of its rows."""
+
+    @property
+    def dtypes(self) -> Mapping[str, pl.DataType]: ...
+    @property
+    def schema(self) -> Schema: ...
+    @property
+    def options(self) -> Mapping[str, object]: ...
+    @property
+    def guard(self) -> object: ...
+
+
+class PlannedRows(Protocol):
+    """The rows of a data set, drawn block by block: those of a `RowPlan`, or of one of several tables."""
+
+    @property
+    def fitted(self) -> Contents: ...
+    @property
+    def given(self) -> Any: ...
+    def blocks(self, first: int, stop: int) -> Iterator[Block]: ...
+    def draw(self, block: Block) -> pl.DataFrame: ...
+    def redrawn(self, block: Block) -> int: ...
+    def with_conditions(self, conditions: pl.DataFrame, first: int) -> PlannedRows: ...
+    def without_conditions(self) -> PlannedRows: ...
+
+
 @dataclass(frozen=True, eq=False)
 class WriteContext:
     """The state shared by all tasks of a run: the job, the model and the store."""
@@ -38,12 +65,12 @@ class WriteContext:
     store: Store
     run: str
     job: Job
-    plan: RowPlan  # without the rows of a frame of conditions: each task gets those that it needs
+    plan: PlannedRows  # without the rows of a frame of conditions: each task gets those that it needs
     existing: Mapping[str, Part]  # parts written by earlier runs of this job, by file name
     _built: OncePerProcess = field(default_factory=OncePerProcess)
 
     @property
-    def fitted(self) -> Fitted:
+    def fitted(self) -> Contents:
         return self.plan.fitted
 
     def schema(self) -> Any:
@@ -84,7 +111,7 @@ class PartRange(NamedTuple):
         return f"parts {self.first} to {self.stop - 1}" if self.stop - self.first > 1 else f"part {self.first}"
 
 
-def part_ranges(job: Job, plan: RowPlan) -> Iterator[PartRange]:
+def part_ranges(job: Job, plan: PlannedRows) -> Iterator[PartRange]:
     """Yield the part range of every task in order; each task draws at least TASK_BLOCKS blocks."""
     parts_per_task = max(1, -(-TASK_BLOCKS * BLOCK_ROWS // job.rows_per_file))
     for first in range(0, job.n_parts, parts_per_task):

@@ -1,13 +1,17 @@
 """Several tables: references exist, keys are unique, time goes forward, and rules hold in every row."""
 
+import shutil
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import polars as pl
 import pytest
+from distributed import LocalCluster
+from polars.testing import assert_frame_equal
 
 import arf_dask
-from arf_dask.errors import DataError, ModelFormatError, OptionError
+from arf_dask.errors import DataError, ModelFormatError, OptionError, OutputError
 from tests.relational.shop import REFERENCES, make_shop
 
 FAST: dict[str, Any] = {"trees": 5, "refine": False}
@@ -217,3 +221,44 @@ def test_orphans_nulls_and_cycles_are_told_with_their_rows(shop: Any) -> None:
     loop = pl.DataFrame({"id": [1, 2], "above_id": [2, 1]})
     with pytest.raises(DataError, match="row 0 refers to itself"):
         arf_dask.fit_tables({"staff": loop}, keys={"staff": "id"}, references={"staff.above_id": "staff"})
+
+
+def bytes_of(directory: Path) -> dict[str, bytes]:
+    return {str(file.relative_to(directory)): file.read_bytes() for file in sorted(directory.rglob("*.parquet"))}
+
+
+def several_blocks(model: arf_dask.TablesModel) -> arf_dask.TablesModel:
+    fitted = model._fitted
+    return arf_dask.TablesModel(type(fitted)(**{**vars(fitted), "block_roots": {"customers": 32}}))
+
+
+def test_data_sets_hold_the_rows_of_sample(model: Any, tmp_path: Path) -> None:
+    model = several_blocks(model)
+    manifests = model.sample_parquet(tmp_path / "out", 150, seed=3, rows_per_file=100)
+    twin = model.sample(150, seed=3)
+    assert {name: one.rows for name, one in manifests.items()} == {name: frame.height for name, frame in twin.items()}
+    for name, frame in twin.items():
+        assert_frame_equal(pl.read_parquet(tmp_path / "out" / name), frame)
+        manifests[name].verify()
+
+
+def test_a_resumed_run_gives_the_same_bytes(model: Any, tmp_path: Path) -> None:
+    model = several_blocks(model)
+    model.sample_parquet(tmp_path / "whole", 100, seed=3, rows_per_file=50)
+    model.sample_parquet(tmp_path / "cut", 100, seed=3, rows_per_file=50)
+    (tmp_path / "cut" / "orders" / "part-00001.parquet").unlink()
+    shutil.rmtree(tmp_path / "cut" / "items")
+    model.sample_parquet(tmp_path / "cut", 100, rows_per_file=50, mode="resume")
+    assert bytes_of(tmp_path / "cut") == bytes_of(tmp_path / "whole")
+    with pytest.raises(OutputError, match="another job was begun there: the model"):
+        model.sample_parquet(tmp_path / "cut", 101, seed=3, rows_per_file=50, mode="resume")
+    with pytest.raises(OutputError, match="not empty"):
+        model.sample_parquet(tmp_path / "cut", 100, seed=3)
+
+
+def test_a_cluster_writes_the_same_bytes(model: Any, tmp_path: Path) -> None:
+    model = several_blocks(model)
+    model.sample_parquet(tmp_path / "threads", 100, seed=3, rows_per_file=50)
+    with LocalCluster(n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None) as cluster:
+        model.sample_parquet(tmp_path / "cluster", 100, seed=3, rows_per_file=50, client=cluster.get_client())
+    assert bytes_of(tmp_path / "cluster") == bytes_of(tmp_path / "threads")

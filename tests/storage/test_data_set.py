@@ -865,7 +865,9 @@ def test_what_tasks_share_travels_without_what_was_made_of_it(model: Any) -> Non
 
     work = planned(model.without_smoothing(), Path("/nowhere"), 800, 400, {"sex": "f"})
     before = len(pickle.dumps(work))
-    work.plan.source()
+    plan = work.plan
+    assert isinstance(plan, row_plan.RowPlan)
+    plan.source()
     assert abs(len(pickle.dumps(work)) - before) < 0.2 * before
 
 
