@@ -5,7 +5,7 @@ from __future__ import annotations
 import glob
 import logging
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib.util import find_spec
 from inspect import signature
 from os import PathLike
@@ -35,6 +35,8 @@ OTHER_FORMATS = {
 }
 NOT_UTF8 = re.compile(r"(invalid|not valid|decode)[^<]*utf-?8|utf-?8[^<]*(invalid|not valid|decode)", re.IGNORECASE)
 INFERENCE_ROWS = 10_000
+ALL_TEXT = {"infer_schema": False, "try_parse_dates": False}
+LEADING_ZERO = r"^\s*0[0-9]"
 ERRORS = (OSError, pl.exceptions.PolarsError)
 
 
@@ -153,6 +155,8 @@ def scan_csv(files: Sequence[str], reading: Reading = PLAIN) -> pl.LazyFrame:
     encoding = str(options.pop("encoding", "utf8"))
     if encoding.lower() not in UTF8:
         # Polars supports other encodings only in `read_csv`.
+        texts = pl.concat([_read_encoded(file, encoding, {**options, **ALL_TEXT}) for file in files]).lazy()
+        options = _with_codes(texts, options, lambda: _read_encoded(files[0], encoding, options).schema)
         frames = [_read_encoded(file, encoding, options) for file in files]
         return _with_missing_words(pl.concat(frames).lazy(), files[0], options, reading.tell)
     if is_url(files[0]):
@@ -161,7 +165,35 @@ def scan_csv(files: Sequence[str], reading: Reading = PLAIN) -> pl.LazyFrame:
         options["encoding"] = "utf8-lossy"
     plan = pl.scan_csv(list(files), **options)
     check_header(files[0], list(plan.collect_schema()), str(options["separator"]))
+    with_codes = _with_codes(pl.scan_csv(list(files), **{**options, **ALL_TEXT}), options, plan.collect_schema)
+    plan = plan if with_codes == options else pl.scan_csv(list(files), **with_codes)
     return _with_missing_words(plan, files[0], options, reading.tell)
+
+
+def _with_codes(
+    texts: pl.LazyFrame, options: Mapping[str, Any], infer: Callable[[], Mapping[str, pl.DataType]]
+) -> dict[str, Any]:
+    """Return options that read numbers with a leading zero in any row as text: codes such as 02139.
+
+    Args:
+        texts: all rows of the files, as text.
+        options: the arguments of `polars.scan_csv`.
+        infer: returns the types of the columns as Polars infers them.
+    """
+    declared = [*(options.get("schema") or {}), *(options.get("schema_overrides") or {})]
+    if declared and not isinstance(options.get("schema_overrides") or {}, Mapping):
+        return dict(options)
+    numbers = [name for name, dtype in infer().items() if dtype.is_integer() and name not in declared]
+    if not numbers:
+        return dict(options)
+    by_name = pl.selectors.by_name(*numbers)
+    has_zero = texts.select(by_name.str.contains(LEADING_ZERO).any()).collect().row(0, named=True)
+    codes = {name: pl.String() for name in numbers if has_zero[name]}
+    return (
+        {**options, "schema_overrides": {**(options.get("schema_overrides") or {}), **codes}}
+        if codes
+        else dict(options)
+    )
 
 
 def _with_rows(files: Sequence[str], options: Mapping[str, Any]) -> Sequence[str]:
@@ -252,7 +284,10 @@ def _number_type(column: pl.Series) -> pl.DataType | None:
     """Return the numeric type of a string column of numbers and words for missing values, or None for other columns."""
     words = column.str.strip_chars().unique().drop_nulls()
     other_words = words.filter(~words.is_in(MISSING_WORDS))
-    if not other_words.len() or other_words.len() == words.len():
+    is_code = (
+        bool(other_words.str.contains(LEADING_ZERO).any()) and not other_words.str.contains(".", literal=True).any()
+    )
+    if not other_words.len() or other_words.len() == words.len() or is_code:
         return None
     for dtype in (pl.Int64(), pl.Float64()):
         if not other_words.cast(dtype, strict=False).has_nulls():

@@ -362,7 +362,7 @@ def _take_grids(
     rules: list[Rule],
     transforms: dict[str, Transform],
 ) -> None:
-    """Add the grids that contain the values of all rows, and mixtures of decimals."""
+    """Add the grids that contain the values of all rows, and those of rounded numbers."""
     for grid, n_off_grid in zip(grids, counted.off_grid, strict=True):
         name = grid.target.name
         if name in transforms or n_off_grid or not grid.is_confirmed(targets[name]):

@@ -1,4 +1,4 @@
-"""Search for the transform of a single column: a grid, a mixture of decimals, a format of dates, a pattern of hours.
+"""Search for the transform of a single column: a grid, rounded numbers, a format of dates, a pattern of hours.
 
 Every transform brings its own search; this module says which of them concern a column, and which comes first.
 """
@@ -13,7 +13,7 @@ from arf_dask.rules.expressions import Node, zone_of
 from arf_dask.rules.targets import Target
 from arf_dask.rules.transforms import Transform
 from arf_dask.rules.transforms.chain import Chain
-from arf_dask.rules.transforms.decimals import find_decimals
+from arf_dask.rules.transforms.granular import find_granularity
 from arf_dask.rules.transforms.grid import Indexed, find_calendar_grid, find_multiples
 from arf_dask.rules.transforms.texts import find_form
 from arf_dask.rules.transforms.times import find_parts
@@ -39,7 +39,9 @@ def find_grid(series: pl.Series, target: Target, *, clock: bool = False, form: s
     if clock:
         return Indexed(target, "clock")
     if target.is_float:
-        return find_multiples(series, target) or find_decimals(series, target)
+        return find_multiples(series, target) or find_granularity(series, target)
+    if series.dtype.is_integer():
+        return find_granularity(series, target)
     if isinstance(series.dtype, pl.Date | pl.Datetime):
         return find_calendar_grid(series, target) or find_parts(series, target)
     return None

@@ -37,6 +37,17 @@ def test_every_way_of_writing_the_same_table(
     assert_frame_equal(read(str(tmp_path / name), Reading(csv=options)), EXPECTED)
 
 
+@pytest.mark.parametrize("encoding", ["utf8", "cp1252"])
+def test_a_leading_zero_in_any_row_makes_a_code(tmp_path: Path, encoding: str) -> None:
+    rows = "".join(f"1{i:04},{i},{i}.0\n" for i in range(20))
+    (tmp_path / "a.csv").write_text(f"zip,n,x\n{rows}02139,0,0.5\n", encoding=encoding)
+    found = read(str(tmp_path / "a.csv"), Reading(csv={"encoding": encoding}))
+    assert found.dtypes == [pl.String(), pl.Int64(), pl.Float64()]
+    assert found["zip"][-1] == "02139"
+    as_numbers = {"encoding": encoding, "schema_overrides": {"zip": pl.Int64}}
+    assert read(str(tmp_path / "a.csv"), Reading(csv=as_numbers))["zip"][-1] == 2139
+
+
 def test_zstd_is_read(tmp_path: Path) -> None:
     EXPECTED.write_csv(tmp_path / "a.csv.zst", compression="zstd")
     assert_frame_equal(read(str(tmp_path / "a.csv.zst")), EXPECTED)

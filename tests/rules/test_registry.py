@@ -19,6 +19,7 @@ from arf_dask.rules.transforms.chain import Chain
 from arf_dask.rules.transforms.decimals import Decimals
 from arf_dask.rules.transforms.formula import Computed, Stated
 from arf_dask.rules.transforms.gap import ClockGap, Gap
+from arf_dask.rules.transforms.granular import Granular
 from arf_dask.rules.transforms.grid import Indexed
 from arf_dask.rules.transforms.hours import Hourless
 from arf_dask.rules.transforms.texts import Parsed
@@ -82,6 +83,7 @@ EXAMPLES: dict[str, Transform] = {
     "clock": ClockGap(target("arrival", 0), "departure"),
     "grid": Indexed(target("month"), "month_start"),
     "decimals": Decimals(target("rate", 3), ((1, 0.6),)),
+    "granular": Granular(target("price", 2), (5.0, 0.5), (0.1, 0.3, 0.6), (20.0,)),
     "dates": parsed("day", "%d.%m.%Y"),
     "hours": Hourless(target("at"), "hour"),
     "parts": Timed(target("seen"), weekday=True),
@@ -162,7 +164,7 @@ def test_a_value_lies_in_a_set_if_and_only_if_what_is_modelled_lies_in_its_trans
             assert (is_inside == is_wanted).all()
         overlaps = sum((in_region(Region((box,)), modelled).astype(int) for box in region.boxes), np.zeros(N, int))
         assert overlaps.max(initial=0) <= 1  # disjoint boxes
-    if kind not in ("computed", "state", "gap", "clock", "decimals"):
+    if kind not in ("computed", "state", "gap", "clock", "decimals", "granular"):
         assert all(relations.translate({name: one}, observed=True).exact for one in sets_of(FRAME[name]))
 
 

@@ -8,6 +8,7 @@ from arf_dask.rules.transforms.chain import Chain
 from arf_dask.rules.transforms.decimals import Decimals
 from arf_dask.rules.transforms.formula import Computed, Stated
 from arf_dask.rules.transforms.gap import ClockGap, Gap
+from arf_dask.rules.transforms.granular import Granular
 from arf_dask.rules.transforms.grid import Indexed
 from arf_dask.rules.transforms.hours import Hourless
 from arf_dask.rules.transforms.texts import Parsed
@@ -17,5 +18,6 @@ __all__ = ["TRANSFORMS", "Resolved", "Transform", "in_order"]
 
 # The kinds of transforms by their names in model files.
 TRANSFORMS: dict[str, type[Transform]] = {
-    one.kind: one for one in (Computed, Stated, Gap, ClockGap, Indexed, Decimals, Parsed, Hourless, Timed, Chain)
+    one.kind: one
+    for one in (Computed, Stated, Gap, ClockGap, Indexed, Decimals, Granular, Parsed, Hourless, Timed, Chain)
 }

@@ -1,4 +1,4 @@
-"""Floats with varying numbers of decimals: each number of decimals keeps its share of the rows."""
+"""Floats with varying numbers of decimals, in models of format version 5 and older; now `granular` models them."""
 
 from __future__ import annotations
 
@@ -18,10 +18,6 @@ from arf_dask.rules.transforms.grid import MOST_DIGITS
 if TYPE_CHECKING:
     from arf_dask.rules.relations import Relations
 
-SPIKE_ROWS = 3  # minimum number of sampled rows with the same value for it to be a possible spike
-LEAST_ROWS = 30
-FEW_SHARE = 0.1  # minimum share of rows with few decimals in a mixture, if the other rows have any number
-MOST_SHARE = 0.5  # minimum share of rows with fewer decimals than the maximum of the column
 FULL = 15  # number of decimals assigned to floats with more than MOST_DIGITS
 
 
@@ -124,36 +120,3 @@ def decimals_of_values(
     for digits in range(MOST_DIGITS, -1, -1):
         n_decimals[np.round(small_values, digits) == small_values] = digits
     return n_decimals
-
-
-def find_decimals(series: pl.Series, target: Target) -> Decimals | None:
-    """Return the shares of the numbers of decimals of a float column, if a sample shows that they vary."""
-    values = series.cast(pl.Float64).drop_nulls().drop_nans().to_numpy()
-    if target.decimals == 0 or len(values) < LEAST_ROWS:
-        return None
-    distinct_values, value_counts = np.unique(values, return_counts=True)
-    values = distinct_values[value_counts < SPIKE_ROWS]  # spikes keep their decimals
-    if len(values) < LEAST_ROWS:
-        return None
-    digits, counts = np.unique(decimals_of_values(values), return_counts=True)
-    max_decimals, least_share = (FULL, FEW_SHARE) if target.decimals is None else (target.decimals, MOST_SHARE)
-    decimal_shares = [
-        (int(d), float(c / len(values))) for d, c in zip(digits, counts, strict=True) if d == max_decimals or c >= 3
-    ]
-    # Numbers with any number of decimals hardly ever end in zeros, so they do not explain shorter ones.
-    merged_shares = _merged(
-        decimal_shares if target.decimals is not None else [pair for pair in decimal_shares if pair[0] != FULL]
-    )
-    shares = tuple((d, share) for d, share in merged_shares if d != max_decimals)
-    return Decimals(target, shares) if sum(share for _, share in shares) >= least_share else None
-
-
-def _merged(shares: list[tuple[int, float]]) -> tuple[tuple[int, float], ...]:
-    """Merge shares that trailing zeros explain: one in ten numbers of six decimals appears to have five."""
-    merged_shares: list[tuple[int, float]] = []
-    for digits, share in sorted(shares, reverse=True):
-        if merged_shares and merged_shares[-1][0] - digits <= 3 and share <= 0.2 * merged_shares[-1][1]:
-            merged_shares[-1] = merged_shares[-1][0], merged_shares[-1][1] + share
-        else:
-            merged_shares.append((digits, share))
-    return tuple(sorted(merged_shares))
