@@ -83,7 +83,7 @@ EXAMPLES: dict[str, Transform] = {
     "clock": ClockGap(target("arrival", 0), "departure"),
     "grid": Indexed(target("month"), "month_start"),
     "decimals": Decimals(target("rate", 3), ((1, 0.6),)),
-    "granular": Granular(target("price", 2), (5.0, 0.5), (0.1, 0.3, 0.6), (20.0,)),
+    "granular": Granular(target("price", 2), (5.0, 0.5), ((0.1, 0.3, 0.6), (0.3, 0.3, 0.4)), (50.0,), (20.0,)),
     "dates": parsed("day", "%d.%m.%Y"),
     "hours": Hourless(target("at"), "hour"),
     "parts": Timed(target("seen"), weekday=True),

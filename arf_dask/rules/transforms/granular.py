@@ -1,9 +1,9 @@
-"""Numbers that people round: which grid a number lies on is a state of its own, and the number is drawn on that grid.
+"""Numbers that people round: the shares of the grids on which numbers lie are kept, by the size of the number.
 
-Prices are multiples of 1,000 in most rows and of 50 in others, scores have one decimal or three. The number and the
-coarsest grid that contains it are modelled as two columns, so that every leaf has its own shares of the grids and other
-columns may depend on them. A drawn number is moved to the nearest point of its grid that no coarser grid contains.
-Numbers that occur often are modelled by themselves and stay as they are.
+Prices are multiples of 1,000 in most rows and of 50 in others, scores have one decimal or three. The number is modelled
+as it is, and a drawn one is moved to the nearest point of a grid that no coarser grid contains. A hash of the number
+chooses the grid, in the shares of numbers of this size. Numbers that occur often, and those that lie on a coarse grid
+already, stay as they are.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 import polars as pl
 
-from arf_dask.data.value_sets import Box, Region, Span, ValueSet, column_values, merged, physical_values
+from arf_dask.data.value_sets import Box, Region, Span, ValueSet, merged
 from arf_dask.rules.expressions import Node
 from arf_dask.rules.targets import Target
-from arf_dask.rules.transforms.base import Resolved, Transform, is_finite, require_details
+from arf_dask.rules.transforms.base import Transform, is_finite, require_details
 from arf_dask.typing import Flags, Floats
 
 if TYPE_CHECKING:
@@ -28,77 +28,72 @@ LEAST_ROWS = 100  # minimum number of sampled rows with infrequent values
 SPIKE_ROWS = 3  # sampled rows with the same value: it is frequent
 MOST_SPIKES = 200
 MOST_STEPS = 6
+SIZES = 8  # intervals of numbers that have shares of their own
+ROWS_PER_SIZE = 60
 LEAST_EXCESS = 0.1  # minimum share of rows on a grid beyond those that are there by chance
 LEAST_SHARE = 0.02  # minimum share of rows that are on a grid and not on a coarser one
 DEVIATIONS = 6.0
+BY_CHANCE = 0.05  # at most this share of drawn numbers lies on a grid without being moved there
 LARGEST = 2.0**50
-REST = "any"  # the state of numbers that are on none of the grids
 EXPONENTS = range(-6, 8)
 
 
 @dataclass(frozen=True)
 class Granular(Transform):
-    """A number column that is modelled by its number and the coarsest grid that contains it."""
+    """A number column whose drawn numbers are moved to the grids on which people round."""
 
     kind = "granular"
-    detail_types = {"steps": list, "shares": list, "frequent": list}  # noqa: RUF012
+    detail_types = {"steps": list, "cuts": list, "shares": list, "frequent": list}  # noqa: RUF012
     one_to_one = True
     keeps_values = False  # synthetic values are moved to their grid after drawing
 
     target: Target
     steps: tuple[float, ...]  # descending
-    shares: tuple[float, ...]  # share of the rows of a sample whose coarsest grid it is
+    shares: tuple[tuple[float, ...], ...]  # per size: share of rows whose coarsest grid it is; of other rows at the end
+    cuts: tuple[float, ...] = ()  # between the sizes, ascending
     frequent: tuple[float, ...] = ()  # numbers that stay as they are, ascending
 
     @property
-    def state_name(self) -> str:
-        """The name of the modelled column with the grid of each number."""
-        return f"{self.target.name} (step)"
-
-    @property
     def outputs(self) -> dict[str, pl.DataType]:
-        return {self.target.name: self.target.dtype, self.state_name: pl.String()}
+        return {self.target.name: self.target.dtype}
 
     def forward(self, frame: pl.DataFrame) -> dict[str, pl.Series]:
-        series = frame.get_column(self.target.name)
-        return {self.target.name: series, self.state_name: self.states(series).alias(self.state_name)}
-
-    def states(self, series: pl.Series) -> pl.Series:
-        """Return the coarsest grid of each number; null for null."""
-        values = _floats(series)
-        names = np.array([*map(_written, self.steps), REST])
-        states = pl.Series(names[grid_of(values, self.steps)], dtype=pl.String)
-        return states.set(pl.Series(np.isnan(values)) & series.is_null(), None) if len(series) else states
+        return {self.target.name: frame.get_column(self.target.name)}
 
     def inverse(self, frame: pl.DataFrame, outputs: Mapping[str, pl.Series]) -> pl.Series:
         modelled = outputs[self.target.name].alias("")
         values = _floats(modelled)
-        ids = self._state_ids(outputs[self.state_name])
-        is_moved = np.isfinite(values) & (np.abs(values) < LARGEST) & ~np.isin(values, np.array(self.frequent))
+        grids = self.chosen_grids(values)
+        is_moved = self._may_move(values)
         moved = values.copy()
         for place, step in enumerate(self.steps):
-            here = is_moved & (ids == place)
+            here = is_moved & (grids == place)
             moved[here] = self._on_grid(values[here], step, self.steps[place - 1] if place else None)
         is_changed = pl.Series(is_moved & (moved != values))
         numbers = pl.Series(moved).fill_nan(None)
-        changed = (numbers.round(0) if self.target.dtype.is_integer() else numbers).cast(
-            self.target.dtype, strict=False
-        )
-        return changed.zip_with(is_changed, modelled).alias(self.target.name)
+        numbers = numbers.round(0) if self.target.dtype.is_integer() else numbers
+        return numbers.cast(self.target.dtype, strict=False).zip_with(is_changed, modelled).alias(self.target.name)
 
-    def _state_ids(self, states: pl.Series) -> Flags:
-        """Return the grid of each state; the commonest one for null."""
-        names = [*map(_written, self.steps), REST]
-        commonest = int(np.argmax(self.shares))
-        known = states.alias("").replace_strict(names, range(len(names)), default=commonest, return_dtype=pl.Int64)
-        return np.asarray(known.fill_null(commonest).to_numpy())
+    def chosen_grids(self, values: Floats) -> Flags:
+        """Return the grid of each number, as an index of the steps, by its size and its hash."""
+        # The hash of the number determines its grid, so that rebuilding is deterministic.
+        chance = pl.Series(values).hash(seed=23).to_numpy().astype(np.float64) / 2.0**64
+        sizes = np.searchsorted(np.array(self.cuts), values, side="right")
+        ends = np.cumsum(np.array(self.shares), axis=1)[np.minimum(sizes, len(self.shares) - 1)]
+        return np.asarray(np.minimum((chance[:, None] >= ends).sum(axis=1), len(self.steps)))
+
+    def _may_move(self, values: Floats) -> Flags:
+        """Flag the numbers that are neither frequent nor on a grid where numbers hardly lie by chance."""
+        unit = float(self.target.unit) if self.target.is_float else 1.0
+        coarse = tuple(step for step in self.steps if unit <= BY_CHANCE * step)
+        is_free = np.isfinite(values) & (np.abs(values) < LARGEST) & ~np.isin(values, np.array(self.frequent))
+        return np.asarray(is_free & (grid_of(values, coarse) == len(coarse)))
 
     def _on_grid(self, values: Floats, step: float, coarser: float | None) -> Floats:
         """Return the nearest points of a grid that are not on a coarser one; values without one in range stay."""
         nearest = np.round(values / step)
         if coarser is not None:
-            ratio = round(coarser / step)
-            is_coarser = nearest % ratio == 0
+            is_coarser = nearest % round(coarser / step) == 0
             nearest = nearest + is_coarser * np.where(values < nearest * step, -1, 1)
         points = _clean(nearest * step)
         low = -np.inf if self.target.low is None else float(self.target.low)
@@ -107,31 +102,21 @@ class Granular(Transform):
         return np.where((inside >= low) & (inside <= high), inside, values)
 
     def translate(self, wanted: ValueSet, known: Box, relations: Relations) -> Region:
-        name = self.target.name
-        if len(wanted.points) < len(wanted.spans):
-            # A number inside an interval may have been moved from outside it.
+        spans = wanted.spans
+        if len(wanted.points) < len(spans):
+            # A number inside an interval may have been moved from outside it. Single values stay: they are given.
             margin = self.steps[0] if self.target.is_float else int(np.ceil(self.steps[0]))
-            spans = merged(Span(span.low - margin, span.high + margin) for span in wanted.spans)
-            return Region(({name: ValueSet(wanted.dtype, wanted.null, wanted.nan, spans)},), exact=False)
-        points = column_values(wanted.points, self.target.dtype)
-        states = self.states(points)
-        is_free = pl.Series(np.isin(_floats(points), np.array(self.frequent)))
-        free = ValueSet(wanted.dtype, wanted.null, wanted.nan, _points(points.filter(is_free)))
-        boxes: list[Box] = [{name: free}] if free else []
-        for state in states.filter(~is_free).unique().sort().to_list():
-            mine = points.filter((states == state) & ~is_free)
-            box = {name: ValueSet(wanted.dtype, spans=_points(mine))}
-            boxes.append({**box, self.state_name: ValueSet.read(state, pl.String(), name)})
-        return Region(tuple(boxes), exact=False)
+            spans = merged(Span(span.low - margin, span.high + margin) for span in spans)
+        return Region(({self.target.name: ValueSet(wanted.dtype, wanted.null, wanted.nan, spans)},), exact=False)
 
-    def resolve(self, known: pl.DataFrame, deduced: pl.DataFrame, *, null_is_value: bool) -> Resolved:
-        """Convert known values for a density: that of the number, which determines its grid."""
-        resolved = super().resolve(known, deduced, null_is_value=null_is_value)
-        return resolved._replace(free={self.state_name: np.ones(deduced.height, dtype=bool)})
+    def faults(self, frame: pl.DataFrame) -> pl.Series:
+        """Flag no rows: moved values are always valid."""
+        return pl.Series(np.zeros(frame.height, dtype=bool))
 
     def text(self) -> str:
         """Describe the shares of the grids."""
-        shares = [f"{step:,.10g} in {100 * share:.0f} %" for step, share in zip(self.steps, self.shares, strict=False)]
+        mean_shares = np.array(self.shares).mean(axis=0)
+        shares = [f"{step:,.10g} in {100 * share:.0f} %" for step, share in zip(self.steps, mean_shares, strict=False)]
         return f"{self.target.name} is a multiple of {', '.join(shares)} of rows"
 
     def is_confirmed(self, target: Target) -> bool:
@@ -141,22 +126,24 @@ class Granular(Transform):
         return target.decimals is None or target.unit < 0.99 * self.steps[-1]
 
     def details(self) -> dict[str, Any]:
-        return {"steps": list(self.steps), "shares": list(self.shares), "frequent": list(self.frequent)}
+        shares = [list(row) for row in self.shares]
+        return {"steps": list(self.steps), "cuts": list(self.cuts), "shares": shares, "frequent": list(self.frequent)}
 
     @classmethod
     def parse(
         cls, target: Target, node: Node | None, details: dict[str, Any], dtypes: Mapping[str, pl.DataType], where: str
     ) -> Self:
-        steps, shares, frequent = details["steps"], details["shares"], details["frequent"]
-        is_valid = all(type(value) is float and is_finite(value) for value in (*steps, *shares, *frequent))
+        steps, cuts, shares, frequent = (details[name] for name in cls.detail_types)
+        is_valid = all(isinstance(row, list) and len(row) == len(steps) + 1 for row in shares)
+        numbers = [*steps, *cuts, *frequent, *(share for row in shares for share in row)] if is_valid else [None]
+        is_valid = all(type(value) is float and is_finite(value) for value in numbers)
         is_valid = is_valid and (target.is_float or target.dtype.is_integer())
-        is_valid = is_valid and 1 <= len(steps) <= MOST_STEPS and len(shares) == len(steps) + 1
-        is_valid = is_valid and all(step > 0 for step in steps) and steps == sorted(set(steps), reverse=True)
-        is_valid = is_valid and len(frequent) <= MOST_SPIKES and all(0 <= share <= 1 for share in shares)
+        is_valid = is_valid and 1 <= len(steps) <= MOST_STEPS and min(steps) > 0
+        is_valid = is_valid and steps == sorted(set(steps), reverse=True) and cuts == sorted(set(cuts))
+        is_valid = is_valid and len(shares) == len(cuts) + 1 <= SIZES and len(frequent) <= MOST_SPIKES
+        is_valid = is_valid and all(0 <= share <= 1 for row in shares for share in row)
         require_details(is_valid, where, "grids out of bounds")
-        granular = cls(target, tuple(steps), tuple(shares), tuple(frequent))
-        require_details(granular.state_name not in dtypes, where, "a state with the name of a column")
-        return granular
+        return cls(target, tuple(steps), tuple(map(tuple, shares)), tuple(cuts), tuple(frequent))
 
 
 def grid_of(values: Floats, steps: tuple[float, ...]) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
@@ -191,10 +178,23 @@ def find_granularity(series: pl.Series, target: Target) -> Granular | None:
     steps = _steps(rare, target)
     if not steps:
         return None
-    shares = np.bincount(grid_of(rare, steps), minlength=len(steps) + 1) / len(rare)
+    cuts, shares = _shares(rare, steps)
     frequent = distinct[counts >= SPIKE_ROWS]
     common = np.sort(frequent[np.argsort(-counts[counts >= SPIKE_ROWS], kind="stable")][:MOST_SPIKES])
-    return Granular(target, steps, tuple(map(float, shares)), tuple(map(float, common)))
+    return Granular(target, steps, shares, cuts, tuple(map(float, common)))
+
+
+def _shares(values: Floats, steps: tuple[float, ...]) -> tuple[tuple[float, ...], tuple[tuple[float, ...], ...]]:
+    """Return the cuts between sizes of numbers, and the shares of the grids among the numbers of each size."""
+    n_sizes = min(SIZES, max(len(values) // ROWS_PER_SIZE, 1))
+    cuts = np.unique(np.quantile(values, np.arange(1, n_sizes) / n_sizes))
+    sizes, grids = np.searchsorted(cuts, values, side="right"), grid_of(values, steps)
+    counts = np.bincount(sizes * (len(steps) + 1) + grids, minlength=(len(cuts) + 1) * (len(steps) + 1))
+    table = counts.reshape(len(cuts) + 1, -1).astype(np.float64)
+    # A size without rows, which equal numbers at a cut leave, has the shares of all.
+    table[table.sum(axis=1) == 0] = table.sum(axis=0)
+    table /= table.sum(axis=1, keepdims=True)
+    return tuple(map(float, cuts)), tuple(tuple(map(float, row)) for row in table)
 
 
 def _steps(values: Floats, target: Target) -> tuple[float, ...]:
@@ -230,10 +230,6 @@ def _only_unit(target: Target) -> tuple[float, ...]:
     return (target.unit,) if target.is_float and target.decimals is not None else ()
 
 
-def _points(values: pl.Series) -> tuple[Span, ...]:
-    return merged(Span(one, one) for one in physical_values(values).to_list())
-
-
 def _clean(points: Floats) -> Floats:
     """Return multiples of a step without the noise of floats, as 0.1 + 0.2 has it."""
     return np.round(points, -EXPONENTS.start) + 0.0
@@ -241,7 +237,3 @@ def _clean(points: Floats) -> Floats:
 
 def _floats(series: pl.Series) -> Floats:
     return np.array(series.alias("").cast(pl.Float64).to_numpy())
-
-
-def _written(step: float) -> str:
-    return f"{step:.10g}"
