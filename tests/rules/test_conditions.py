@@ -1,5 +1,6 @@
 """Conditions on columns with rules: every row fits, no row is repeated, and NaN is no number."""
 
+import warnings
 from datetime import datetime, timedelta
 from pathlib import Path
 
@@ -90,3 +91,18 @@ def test_the_densities_under_a_bound_of_an_open_gap_belong_to_its_probability() 
     rows = model.sample(20, given=given, seed=3)
     differences = model.log_density(rows, given=given) - model.log_density(rows)
     assert differences.to_numpy() == pytest.approx(-np.log(model.probability(given)), abs=0.01)
+
+
+def test_a_single_number_of_a_column_that_follows_a_formula_in_a_share_of_rows_is_drawn() -> None:
+    rng = np.random.default_rng(0)
+    frame = pl.DataFrame({"total": np.round(rng.gamma(3, 50, 800), 2), "n": rng.integers(1, 8, 800)})
+    other = pl.Series(rng.gamma(3, 50, 800))
+    each = (frame["total"] / frame["n"]).zip_with(pl.Series(rng.random(800) < 0.8), other)
+    rules = ["each == total / n"]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", arf_dask.RuleWarning)
+        model = arf_dask.fit(frame.with_columns(each=each), trees=3, max_rounds=1, refine=False, seed=1)
+    assert [rule.text for rule in model.rules] == rules
+    wanted = model.sample(200, seed=1).filter(pl.col("n") == 2)["each"][0]
+    rows = model.sample(20, given={"each": wanted}, seed=2)
+    assert rows["each"].unique().to_list() == [wanted]

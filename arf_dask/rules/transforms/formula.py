@@ -206,6 +206,8 @@ class Stated(Transform):
         """Return the rows with such a value, and those that follow the formula, of which only some have one."""
         units = self.target.in_units(wanted)
         spans = [_whole_hours(span) for span in units.spans] if self._is_clock else list(units.spans)
+        if self.target.is_float and not self.target.unit:  # a density at a number has no weight beside a state
+            spans = [Span(low - WIDER * (1 + abs(low)), high + WIDER * (1 + abs(high))) for low, high in spans]
         modelled = ValueSet(units.dtype, wanted.null, wanted.nan, merged([*spans, Span(self.sentinel, self.sentinel)]))
         return Region(({self.target.name: modelled},), exact=False)
 
