@@ -206,10 +206,10 @@ def _relaxed(
     return known, variable_posteriors
 
 
-def _best(of_column: ColumnTables, posterior: Posterior, told: Flags) -> pl.Series:
+def _best(of_column: ColumnTables, posterior: Posterior, is_partly_known: Flags) -> pl.Series:
     """Return the values to impute: the mean of numeric columns, the most probable state of others.
 
-    All member columns of a variable are read from the same state, as are rows in which it is partly known (`told`).
+    All member columns of a variable are read from the same state, as are those in which it is partly known.
     """
     table, column = of_column.table, of_column.column
     if table.is_number:
@@ -219,7 +219,7 @@ def _best(of_column: ColumnTables, posterior: Posterior, told: Flags) -> pl.Seri
     axis_means = None
     if table.lead.kind == "numeric" and variable.is_line:
         axis_means = mean_places(ColumnTables(table, 0), posterior)
-        uses_mean = ~told & ~np.isnan(axis_means)
+        uses_mean = ~is_partly_known & ~np.isnan(axis_means)
         best_state = np.where(uses_mean, _state_at(variable, axis_means), best_state).astype(np.int32)
         axis_means = np.where(uses_mean, axis_means, _mean_inside(variable, posterior, best_state))
     tokens = of_column.tokens[best_state]
@@ -231,7 +231,9 @@ def _best(of_column: ColumnTables, posterior: Posterior, told: Flags) -> pl.Seri
         if len(column.points)
         else axis_means
     )
-    return _at_places(table, column, np.where(told & ~variable.interval[best_state], point_values, axis_means))
+    return _at_places(
+        table, column, np.where(is_partly_known & ~variable.interval[best_state], point_values, axis_means)
+    )
 
 
 def _at_places(table: VariableTables, column: Column, at: Floats) -> pl.Series:

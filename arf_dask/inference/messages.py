@@ -48,7 +48,7 @@ def log_factors(local: LeafDependence, evidence: BinEvidence, spread: Spread, ro
     logs = np.zeros(len(row))
     for root in local.dependence.roots:
         hops = local.dependence.outwards(root)
-        has_message = told_on_both_sides(evidence.told, root, hops)
+        has_message = evidence_on_both_sides(evidence.present, root, hops)
         passed = collect(local, evidence, spread, row, leaf, hops, has_message)
         logs += passed.logs
         for variable_index, bin_vector in passed.vectors.items():
@@ -71,7 +71,7 @@ def inward(
     `root` alone.
     """
     hops = local.dependence.outwards(root)
-    has_evidence = told_below(evidence.told, hops)
+    has_evidence = evidence_below(evidence.present, hops)
     root_free = evidence._replace(bins=evidence.bins.copy())
     root_free.bins[:, root] = UNKNOWN
     unit_vector = np.ones((1, local.dependence.n_bins(root)))
@@ -95,7 +95,7 @@ def draw_bins(
     drawn_bins: dict[int, Bins] = {}
     for root in local.dependence.roots:
         hops = local.dependence.outwards(root)
-        passed = collect(local, evidence, spread, row, leaf, hops, told_below(evidence.told, hops))
+        passed = collect(local, evidence, spread, row, leaf, hops, evidence_below(evidence.present, hops))
         drawn_bins[root] = _draw_bin(passed, evidence, spread, row, leaf, root, None, rng)
         for hop in hops:
             bin_ratios = local.dependence.ratios(hop.edge, hop.near)[drawn_bins[hop.near]]
@@ -147,15 +147,15 @@ def collect(
     return passed
 
 
-def told_below(told: Flags, hops: Sequence[Hop]) -> dict[int, Flags]:
+def evidence_below(present: Flags, hops: Sequence[Hop]) -> dict[int, Flags]:
     """By the far variable of each hop, per row: whether it or its subtree has evidence."""
-    return {far: evidence_count > 0 for far, evidence_count in _count_below(told, hops).items()}
+    return {far: evidence_count > 0 for far, evidence_count in _count_below(present, hops).items()}
 
 
-def told_on_both_sides(told: Flags, root: int, hops: Sequence[Hop]) -> dict[int, Flags]:
+def evidence_on_both_sides(present: Flags, root: int, hops: Sequence[Hop]) -> dict[int, Flags]:
     """By the far variable of each hop, per row: whether there is evidence on both sides of the hop."""
-    counts_below = _count_below(told, hops)
-    total_counts = told[:, [root, *counts_below]].sum(axis=1)
+    counts_below = _count_below(present, hops)
+    total_counts = present[:, [root, *counts_below]].sum(axis=1)
     return {far: (evidence_count > 0) & (evidence_count < total_counts) for far, evidence_count in counts_below.items()}
 
 
@@ -169,9 +169,9 @@ def pick_bins(weights: Floats, rng: np.random.Generator) -> Bins:
     )
 
 
-def _count_below(told: Flags, hops: Sequence[Hop]) -> dict[int, Places]:
+def _count_below(present: Flags, hops: Sequence[Hop]) -> dict[int, Places]:
     """By the far variable of each hop, per row: the number of variables with evidence in its subtree."""
-    counts_below = {hop.far: told[:, hop.far].astype(np.int64) for hop in hops}
+    counts_below = {hop.far: present[:, hop.far].astype(np.int64) for hop in hops}
     for hop in reversed(hops):
         if hop.near in counts_below:
             counts_below[hop.near] = counts_below[hop.near] + counts_below[hop.far]

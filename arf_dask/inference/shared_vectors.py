@@ -23,7 +23,7 @@ class BinEvidence(NamedTuple):
     """Evidence of rows on bins. All arrays have shape (row, variable)."""
 
     bins: NDArray[np.int16]  # the bin that contains the known value; -1 if it is undetermined
-    told: Flags  # whether there is evidence on the variable
+    present: Flags  # whether there is evidence on the variable
     # Identifies the evidence where the bin is undetermined: equal numbers mean equal evidence. None: all rows differ.
     partial: Places | None = None
 
@@ -117,7 +117,7 @@ def find_items(
 
 def _own_keys(evidence: BinEvidence, number: int) -> Places:
     """Return a key per row for its evidence on one variable alone."""
-    has_evidence = evidence.told[:, number]
+    has_evidence = evidence.present[:, number]
     if evidence.partial is not None:
         return np.where(has_evidence, evidence.partial[:, number], 0)
     return np.where(has_evidence, np.arange(1, len(has_evidence) + 1), 0)

@@ -150,7 +150,7 @@ class RelaxedSource(NamedTuple):
 
     condition: ConditionSampler
     drawn: Mapping[str, ConditionSampler]  # columns that are drawn separately, each under its own condition
-    told: Box  # columns with a constant value: that of a single value, else null
+    fixed: Box  # columns with a constant value: that of a single value, else null
 
     def draw(self, seed: int, block: Block) -> pl.DataFrame:
         draw_arguments = (block.rows, seed, block.number, block.first)
@@ -158,8 +158,8 @@ class RelaxedSource(NamedTuple):
         filled_columns = [
             forge_given(column_condition, *draw_arguments)[name] for name, column_condition in self.drawn.items()
         ]
-        constants = {name: _nulls(name, rows.schema[name], block.rows) for name in self.told}
-        constants |= single_values(self.told, block.rows)
+        constants = {name: _nulls(name, rows.schema[name], block.rows) for name in self.fixed}
+        constants |= single_values(self.fixed, block.rows)
         return rows.with_columns(filled_columns + list(constants.values()))
 
 
@@ -281,7 +281,7 @@ def _relaxed(sampler: Sampler, boxes: Sequence[Box]) -> RelaxedSource:
     condition = condition_sampler(sampler, [kept_part])
     assert condition is not None
     column_conditions: dict[str, ConditionSampler] = {}
-    told: dict[str, ValueSet] = {}
+    fixed: dict[str, ValueSet] = {}
     for name, wanted in box.items():
         if schema.positions[name] in kept_part or schema.variable_of(name) is None:
             continue
@@ -289,5 +289,5 @@ def _relaxed(sampler: Sampler, boxes: Sequence[Box]) -> RelaxedSource:
         if column_condition is not None:
             column_conditions[name] = column_condition
         else:
-            told[name] = wanted
-    return RelaxedSource(condition, column_conditions, told)
+            fixed[name] = wanted
+    return RelaxedSource(condition, column_conditions, fixed)

@@ -73,9 +73,9 @@ def single_out(
         for side, rows in enumerate((slice(0, size), slice(size, 2 * size))):
             people[side].append(np.flatnonzero(alone[rows]))
             outcomes[side].append(present[rows][alone[rows]])
-    told = [np.concatenate(some).astype(np.float64) for some in outcomes]
+    results = [np.concatenate(some).astype(np.float64) for some in outcomes]
     whose = [np.concatenate(some) for some in people]
-    return make_game(told[0], told[1], (whose[0], whose[1]))
+    return make_game(results[0], results[1], (whose[0], whose[1]))
 
 
 def link(embedding: Embedding, rng: np.random.Generator) -> Game | None:
@@ -160,9 +160,9 @@ def _right(truth: pl.Series, synthetic: pl.Series, guess: Counts) -> Floats:
     if has_levels(truth.dtype):
         codes, _ = level_codes([truth, synthetic])
         return np.equal(codes[0], codes[1][guess]).astype(np.float64)
-    real, told = as_numbers(truth), as_numbers(synthetic)[guess]
+    real, guessed = as_numbers(truth), as_numbers(synthetic)[guess]
     reference = np.sort(real[~np.isnan(real)])
-    ranks = [np.searchsorted(reference, values) / max(1, len(reference)) for values in (real, told)]
-    missing = np.isnan(real), np.isnan(told)
+    ranks = [np.searchsorted(reference, values) / max(1, len(reference)) for values in (real, guessed)]
+    missing = np.isnan(real), np.isnan(guessed)
     close = np.abs(ranks[0] - ranks[1]) <= CLOSE
     return np.where(missing[0] | missing[1], missing[0] == missing[1], close).astype(np.float64)

@@ -88,8 +88,8 @@ def by_density_ratio(arena: Arena, refit: Refit, seed: int) -> Scores:
     """Score by DOMIAS (van Breugel et al., 2023): the ratio of synthetic density to reference density."""
     rows = min(arena.synthetic.height, max(arena.reference.height, 1_000))
     models = [refit(frame, seed) for frame in (arena.synthetic.head(rows), arena.reference)]
-    told = [floored_density(model, arena.attacked) for model in models]
-    return arena.split(told[0] - told[1])
+    densities = [floored_density(model, arena.attacked) for model in models]
+    return arena.split(densities[0] - densities[1])
 
 
 def by_classifier(arena: Arena, seed: int) -> Scores:
@@ -118,9 +118,9 @@ def floored_density(model: DensityModel, rows: pl.DataFrame) -> Floats:
 
     An arbitrary large value would dominate every variance estimated from these values.
     """
-    told: Floats = model.log_density(rows).to_numpy()
-    inside = told[np.isfinite(told)]
-    return np.maximum(told, inside.min() - 1.0 if len(inside) else 0.0)
+    log_densities: Floats = model.log_density(rows).to_numpy()
+    inside = log_densities[np.isfinite(log_densities)]
+    return np.maximum(log_densities, inside.min() - 1.0 if len(inside) else 0.0)
 
 
 def _cast_like(frame: pl.DataFrame, like: pl.DataFrame) -> pl.DataFrame:

@@ -70,7 +70,7 @@ def log_closeness(synthetic: pl.DataFrame, attacked: pl.DataFrame) -> Floats:
     return -np.log(nearest(points[1], points[0])[0][:, 0] + 1e-3)
 
 
-def likelihood_ratio(arena: Arena, seen: Floats, told: Floats, held: Flags) -> Scores:
+def likelihood_ratio(arena: Arena, seen: Floats, shadow_scores: Floats, held: Flags) -> Scores:
     """Return the log ratio of normal likelihoods of the observed scores `seen`: as a member over as an outsider.
 
     A few shadow models say little about a single row. The variance is therefore pooled over all rows, and the effect of
@@ -78,14 +78,18 @@ def likelihood_ratio(arena: Arena, seen: Floats, told: Floats, held: Flags) -> S
     (empirical Bayes). The effect is at least a tenth of the standard deviation, so that a generator that leaks more
     than its shadows is still detected. As shadows only resemble the attacked model, scores are centred on their mean.
     """
-    seen = seen - seen.mean() + told.mean()
+    seen = seen - seen.mean() + shadow_scores.mean()
     side_masks = (held, ~held)
     side_counts = [np.maximum(side.sum(axis=0), 1) for side in side_masks]
-    side_means = [np.where(side, told, 0.0).sum(axis=0) / n for side, n in zip(side_masks, side_counts, strict=True)]
+    side_means = [
+        np.where(side, shadow_scores, 0.0).sum(axis=0) / n for side, n in zip(side_masks, side_counts, strict=True)
+    ]
     squared_sum = sum(
-        float(((told - mean)[side] ** 2).sum()) for side, mean in zip(side_masks, side_means, strict=True)
+        float(((shadow_scores - mean)[side] ** 2).sum()) for side, mean in zip(side_masks, side_means, strict=True)
     )
-    free_degrees = told.size - 2 * told.shape[1]  # zero with two shadows, as each row is in one of them
+    free_degrees = (
+        shadow_scores.size - 2 * shadow_scores.shape[1]
+    )  # zero with two shadows, as each row is in one of them
     variance = (
         squared_sum / free_degrees if free_degrees > 0 else float((side_means[0] - side_means[1]).var()) / 2
     ) + 1e-12

@@ -21,9 +21,9 @@ def describe_facts(title: str, facts: Mapping[str, str]) -> str:
       trees    20
       bundles  a + b
     """
-    told = {name: value for name, value in facts.items() if value}
-    width = max(map(len, told), default=0)
-    return "\n".join([title, *(f"  {name.ljust(width)}  {value}" for name, value in told.items())])
+    shown = {name: value for name, value in facts.items() if value}
+    width = max(map(len, shown), default=0)
+    return "\n".join([title, *(f"  {name.ljust(width)}  {value}" for name, value in shown.items())])
 
 
 def printable(text: str) -> str:

@@ -61,9 +61,9 @@ class Column(TextInNotebooks):
     def __repr__(self) -> str:
         dtype = f"Enum of {count(self.n_points, 'level')}" if isinstance(self.dtype, pl.Enum) else str(self.dtype)
         points = {"categorical": "level", "numeric": "spike"}.get(self.kind)
-        told = [] if points is None or not self.n_points else [count(self.n_points, points)]
-        told += [count(number, noun) for number, noun in ((self.nulls, "null"), (self.nans, "NaN")) if number]
-        return f"Column({', '.join([repr(self.name), dtype, self.kind, *told])})"
+        facts = [] if points is None or not self.n_points else [count(self.n_points, points)]
+        facts += [count(number, noun) for number, noun in ((self.nulls, "null"), (self.nans, "NaN")) if number]
+        return f"Column({', '.join([repr(self.name), dtype, self.kind, *facts])})"
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -112,8 +112,10 @@ class Variable(TextInNotebooks):
 
     def __repr__(self) -> str:
         intervals = int(self.interval.sum())
-        told = [count(number, noun) for number, noun in ((self.n_states - intervals, "point"), (intervals, "interval"))]
-        return f"Variable(columns={self.columns}, {told[0]}, {told[1]}, {count(self.n_codes, 'code')})"
+        facts = [
+            count(number, noun) for number, noun in ((self.n_states - intervals, "point"), (intervals, "interval"))
+        ]
+        return f"Variable(columns={self.columns}, {facts[0]}, {facts[1]}, {count(self.n_codes, 'code')})"
 
 
 class ColumnLocation(NamedTuple):
