@@ -18,6 +18,9 @@ def updated_step(step: Any) -> Any:
     >>> old = {"kind": "dates", "target": {}, "expression": "", "details": {"form": "%Y-%m-%d", "grid": "month_start"}}
     >>> updated_step(old)["kind"], updated_step(old)["details"]["second"]
     ('chain', {'kind': 'grid', 'details': {'grid': 'month_start', 'step': 1.0}})
+    >>> links = {"first": {"kind": "dates", "details": {}}, "second": {"kind": "hours", "details": {"zone": ""}}}
+    >>> updated_step({"kind": "chain", "details": links})["details"]["second"]
+    {'kind': 'hours', 'details': {'has_gaps': True, 'zone': ''}}
     """
     step = _with_chains(step)
     match step:
