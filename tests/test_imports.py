@@ -62,7 +62,7 @@ EDGES = {
     "airflow": {"integrations/airflow"},
     "deltalake": {"storage/delta"},
     "pyiceberg": {"storage/iceberg"},
-    "click": {"cli/inputs", "cli/main", "cli/options", "cli/outcome", "cli/questions", "cli/values"},
+    "click": {"cli/inputs", "cli/main", "cli/options", "cli/outcome", "cli/questions", "cli/tables", "cli/values"},
     "scipy": {
         "stats/truncated_normal",
         "stats/moment_matching",

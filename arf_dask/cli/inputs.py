@@ -8,10 +8,11 @@ from typing import Any
 import click
 import polars as pl
 
+from arf_dask.api import load
 from arf_dask.cli.condition_text import Dtypes, read_conditions, read_given, read_given_json
 from arf_dask.cli.values import read_options, readable_sources, storage_options
 from arf_dask.data.files import Reading, read
-from arf_dask.errors import DataError, near_names
+from arf_dask.errors import DataError, OptionError, near_names
 from arf_dask.model import Model
 
 CONDITION_FORMS = ("given", "given_json", "given_file")
@@ -57,3 +58,15 @@ def given_of(options: dict[str, Any], dtypes: Dtypes) -> Any:
     if options["given_json"]:
         return read_given_json(options["given_json"], dtypes)
     return read_given(options["given"], dtypes) if options["given"] else None
+
+
+def load_model(path: str, storage_options: Any = None) -> Model:
+    """Load the model of one table.
+
+    Raises:
+        OptionError: If the directory holds a model of several tables.
+    """
+    model = load(path, storage_options=storage_options)
+    if not isinstance(model, Model):
+        raise OptionError(f"{path} holds a model of several tables. Draw from it with arf-dask sample-tables.")
+    return model

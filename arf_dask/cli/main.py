@@ -10,9 +10,9 @@ from typing import Any
 import click
 import polars as pl
 
-from arf_dask.api import fit, load
+from arf_dask.api import fit
 from arf_dask.cli.description import check_lines, describe_column, describe_model, inspection_lines, manifest_lines
-from arf_dask.cli.inputs import check_forms, given_of, read_rows, read_tables, reading_of
+from arf_dask.cli.inputs import check_forms, given_of, load_model, read_rows, read_tables, reading_of
 from arf_dask.cli.options import (
     CODES,
     DRAWING,
@@ -36,6 +36,7 @@ from arf_dask.cli.questions import (
     score_command,
 )
 from arf_dask.cli.release_words import check_page, read_holdout, read_limits, read_policy
+from arf_dask.cli.tables import fit_tables_command, sample_tables_command, synthesize_tables_command
 from arf_dask.cli.values import (
     RowCount,
     check_any_url,
@@ -80,6 +81,7 @@ arf-dask check orders.model new.csv                      count rows that violate
 arf-dask impute orders.model new.csv --to full.csv       fill in missing cells
 arf-dask score orders.model new.csv --to scored.csv      log-density of rows: low for anomalies
 arf-dask probability orders.model --event "total=..50"   ask; also: expect, quantile
+arf-dask synthesize-tables shop/ --to synthetic/         several tables that refer to each other
 arf-dask inspect orders.model                            describe a model
 arf-dask inspect out/                                    describe a data set
 arf-dask report orders.csv synthetic.csv -o report.html  measure fidelity and privacy
@@ -141,7 +143,7 @@ def sample_command(path: str, n: int, **options: Any) -> None:
     """
     _check_output(options, path)
     with reported(options) as result:
-        model = load(path, storage_options=storage_options_of(path, options))
+        model = load_model(path, storage_options=storage_options_of(path, options))
         _draw(model, n, given_of(options, model.schema.dtypes), options["seed"], options, result)
 
 
@@ -211,7 +213,7 @@ def report_command(real: str, synthetic: str, path: str | None, output: str, **o
             read_tables([synthetic], options),
             holdout=None if held_out is None else read_tables([held_out], options),
             target=options["target"],
-            model=None if path is None else load(path),
+            model=None if path is None else load_model(path),
             seed=options["seed"],
             shadows=options["shadows"],
             progress=_progress(options),
@@ -234,7 +236,7 @@ def inspect_command(path: str, as_json: bool) -> None:
         manifest = Manifest.read(path)
         click.echo(manifest.to_json().rstrip() if as_json else "\n".join(manifest_lines(manifest)))
         return
-    model = load(path)
+    model = load_model(path)
     size = sum(file.stat().st_size for file in Path(path).iterdir())
     if as_json:
         columns = [describe_column(column) for column in model.schema.columns]
@@ -258,7 +260,7 @@ def check_command(path: str, sources: tuple[str, ...], **options: Any) -> int:
     Rules that hold in a share of the training rows only, and combinations of columns that no training row has, are
     counted, but do not make the command fail, unless they were declared.
     """
-    model = load(path)
+    model = load_model(path)
     data = read_rows(model, sources, options)
     found = model.check(data)
     exact = found.filter(((pl.col("share") >= 1.0) & (pl.col("kind") != "together")) | ~pl.col("found"))
@@ -272,6 +274,8 @@ def check_command(path: str, sources: tuple[str, ...], **options: Any) -> int:
 
 for question in (probability_command, expect_command, quantile_command, score_command, impute_command):
     cli.add_command(question)
+for command in (fit_tables_command, sample_tables_command, synthesize_tables_command):
+    cli.add_command(command)
 
 
 # Helpers of the commands.

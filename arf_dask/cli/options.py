@@ -38,19 +38,20 @@ REFINE: dict[str, Refine] = {"auto": "auto", "yes": True, "no": False}  # words 
 Decorator = Callable[[Any], Any]
 
 
-def _option_group(*decorators: Decorator) -> Decorator:
+def option_group(*decorators: Decorator) -> Decorator:
+    """Return several options as one decorator."""
     return lambda command: reduce(lambda inner, option: option(inner), reversed(decorators), command)
 
 
 SEED = click.option(
     "--seed", type=click.IntRange(min=0), help="The random seed, for repeatable results. Default: a fresh one."
 )
-SAYING = _option_group(
+SAYING = option_group(
     click.option("--quiet", is_flag=True, help="No progress, no summary, no warnings."),
     click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout, also for errors."),
     click.option("--debug", is_flag=True, help="Show where an error comes from."),
 )
-SHARED = _option_group(
+SHARED = option_group(
     SEED,
     click.option("--scheduler", metavar="ADDRESS", help="A Dask scheduler, such as tcp://host:8786. Default: threads."),
     click.option("--progress/--no-progress", default=None, help="Show progress on stderr. Default: in a terminal."),
@@ -63,7 +64,7 @@ STORES = click.option(
     metavar="NAME=VALUE",
     help="Storage option for URLs, as named by fsspec or Polars. Repeatable. Prefer the environment for credentials.",
 )
-READING = _option_group(
+READING = option_group(
     click.option(
         "--separator", metavar="CHAR", help="Separator of CSV, such as ';' or tab. Default: a comma; a tab in .tsv."
     ),
@@ -71,7 +72,7 @@ READING = _option_group(
     click.option("--decimal", type=click.Choice([".", ","]), help="Decimal sign of CSV. Default: a point."),
     click.option("--encoding", help="Encoding of CSV, such as cp1252. Default: UTF-8."),
 )
-LEARNING = _option_group(
+LEARNING = option_group(
     click.option("--trees", type=int, default=DEFAULTS.trees, show_default=True, help="Number of trees."),
     click.option(
         "--min-leaf",
@@ -157,7 +158,7 @@ LEARNING = _option_group(
     click.option("--strict-rules", is_flag=True, help="Fail if rows of IN violate a --rule. Default: a warning."),
     click.option("--allow-copies", is_flag=True, help="Accept fewer than 5 rows, which the result then reproduces."),
 )
-RELEASING = _option_group(
+RELEASING = option_group(
     click.option("--release", is_flag=True, help="Fit under a release policy: no rare values, no copies."),
     click.option("--subject", metavar="NAME", help="The column that identifies a person. Implies --release."),
     click.option(
@@ -174,7 +175,7 @@ RELEASING = _option_group(
         "--holdout", metavar="SHARE|PATH", help="Rows excluded from training: a share such as 0.1, or a file."
     ),
 )
-GATE = _option_group(
+GATE = option_group(
     click.option("--max-attack-auc", type=float, help="Publish only if no membership attack exceeds this AUC."),
     click.option("--max-c2st", type=float, help="Publish only if a detector does not exceed this AUC."),
     click.option(
@@ -186,7 +187,7 @@ GATE = _option_group(
     ),
     click.option("--target", metavar="T", help="A column to predict, in the --report."),
 )
-CONDITIONS = _option_group(
+CONDITIONS = option_group(
     click.option("--given", multiple=True, metavar="COLUMN=VALUE", help="A condition, see below. Repeatable."),
     click.option("--given-json", metavar="JSON", help="A condition as JSON, see below."),
     click.option("--given-file", type=click.Path(), help="Parquet or CSV with one condition per row."),
@@ -198,7 +199,7 @@ MODE_OF_FILES = click.option(
     show_default=True,
     help="If OUT exists: raise an error, or replace it.",
 )
-TO = _option_group(
+TO = option_group(
     click.option(
         "--to",
         default="-",
@@ -208,7 +209,7 @@ TO = _option_group(
     ),
     MODE_OF_FILES,
 )
-DRAWING = _option_group(
+DRAWING = option_group(
     click.option(
         "--to",
         required=True,

@@ -8,9 +8,8 @@ from typing import Any, get_args
 import click
 import polars as pl
 
-from arf_dask.api import load
 from arf_dask.cli.condition_text import read_given, read_given_json
-from arf_dask.cli.inputs import check_forms, given_of, read_rows
+from arf_dask.cli.inputs import check_forms, given_of, load_model, read_rows
 from arf_dask.cli.options import CODES, CONDITIONS, GIVEN_HELP, READING, SAYING, SEED, SOURCES, TO
 from arf_dask.cli.outcome import reported
 from arf_dask.options import ROWS_PER_FILE
@@ -36,7 +35,7 @@ def probability_command(path: str, event: tuple[str, ...], event_json: str | Non
         raise click.UsageError("Give the event as --event COLUMN=VALUE or as --event-json.")
     check_forms(options)
     with reported(options) as result:
-        model = load(path)
+        model = load_model(path)
         dtypes = model.schema.dtypes
         wanted = read_given(event, dtypes) if event else read_given_json(str(event_json), dtypes)
         answer = model.probability(wanted, given=given_of(options, dtypes))
@@ -58,7 +57,7 @@ def expect_command(path: str, columns: tuple[str, ...], levels: bool, **options:
     """
     _check(options)
     with reported(options) as result:
-        model = load(path)
+        model = load_model(path)
         given = given_of(options, model.schema.dtypes)
         answer = model.expect(list(columns) or None, given=given, level_probabilities=levels)
         _deliver(answer, options, result, "expectations")
@@ -78,7 +77,7 @@ def quantile_command(path: str, column: str, levels: tuple[float, ...], **option
     """
     _check(options)
     with reported(options) as result:
-        model = load(path)
+        model = load_model(path)
         given = given_of(options, model.schema.dtypes)
         answers = model.quantile(column, list(levels), given=given)
         is_frame = isinstance(given, pl.DataFrame)
@@ -110,7 +109,7 @@ def score_command(path: str, sources: tuple[str, ...], missing: Missing, **optio
     """
     _check(options)
     with reported(options) as result:
-        model = load(path)
+        model = load_model(path)
         rows = read_rows(model, sources, options)
         known = rows.select(pl.nth([i for i, name in enumerate(rows.columns) if name in model.schema]))
         densities = model.log_density(known, given=given_of(options, model.schema.dtypes), missing=missing)
@@ -134,7 +133,7 @@ def impute_command(path: str, sources: tuple[str, ...], draws: int | None, fill_
     """Write the rows of IN with the missing cells filled in, given the known cells of each row."""
     _check(options)
     with reported(options) as result:
-        model = load(path)
+        model = load_model(path)
         rows = read_rows(model, sources, options)
         if draws is None:
             filled = model.impute(rows, seed=options["seed"], fill_all=fill_all)

@@ -470,6 +470,6 @@ def test_version_and_unexpected_errors(files: Path, tmp_path: Path, monkeypatch:
     def broken(*_: Any) -> None:
         raise ZeroDivisionError("by\nzero")
 
-    monkeypatch.setattr("arf_dask.cli.main.load", broken)
+    monkeypatch.setattr("arf_dask.cli.main.load_model", broken)
     told = run("inspect", files / "m", code=1).stderr
     assert told == "error: ZeroDivisionError: by zero (unexpected; --debug shows where)\n"
