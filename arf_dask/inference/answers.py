@@ -494,6 +494,13 @@ def _densities_given_inexact(sampler: Sampler, rows: pl.DataFrame, given: Given,
     log_share = _log_share(sampler, given)
     if given.columns <= set(rows.columns):
         return np.where(given.fits(rows), log_densities - log_share, -np.inf)
+    condition_only = {
+        name: given.boxes[0][name] for name in sorted(given.columns - set(rows.columns)) if len(given.boxes) == 1
+    }
+    if condition_only and all(wanted.is_single and wanted.points for wanted in condition_only.values()):
+        singles = [one.single().alias(name).new_from_index(0, rows.height) for name, one in condition_only.items()]
+        joint_logs = _densities(sampler, rows.with_columns(singles), missing)
+        return np.where(given.fits(rows), joint_logs - log_share, -np.inf)
     completions = complete(sampler, rows, n_draws, Seeds(SEED, SEED, 0), "relax")
     shares = given.fits(completions).reshape(rows.height, n_draws).mean(axis=1)
     log_shares = np.log(np.maximum(shares, 0.5 / n_draws))

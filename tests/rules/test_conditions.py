@@ -106,3 +106,12 @@ def test_a_single_number_of_a_column_that_follows_a_formula_in_a_share_of_rows_i
     wanted = model.sample(200, seed=1).filter(pl.col("n") == 2)["each"][0]
     rows = model.sample(20, given={"each": wanted}, seed=2)
     assert rows["each"].unique().to_list() == [wanted]
+
+
+def test_the_densities_of_bases_given_one_upper_value_sum_to_one() -> None:
+    rng = np.random.default_rng(0)
+    low = rng.integers(0, 300, 1_500)
+    frame = pl.DataFrame({"low": low, "high": low + rng.integers(0, 9, 1_500)})
+    model = arf_dask.fit(frame, rules=["low <= high"], trees=5, max_rounds=1, refine=False, seed=1)
+    lows = pl.DataFrame({"low": range(301)})
+    assert model.log_density(lows, given={"high": 150}).exp().sum() == pytest.approx(1.0, abs=0.1)  # 1.5 before
