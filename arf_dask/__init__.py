@@ -3,7 +3,7 @@
 Each folder of the package imports only from the folders to its left (see docs/architecture.md):
 
     typing, errors, options < runtime < stats < data < rules < schema < refinement < forest
-        < inference < storage < reporting < release < training < relational
+        < inference < storage < reporting < release < training < privacy < relational
         < model_tables, queries, sinks, model, table_models,
           single_files, reports, api, tables, synthesis, sklearn, namespace
         < integrations < cli
@@ -28,6 +28,8 @@ from arf_dask.errors import (
     ModelFormatError,
     OptionError,
     OutputError,
+    PrivacyError,
+    PrivacyWarning,
     ReleaseError,
     ReleaseWarning,
     RuleWarning,
@@ -35,6 +37,8 @@ from arf_dask.errors import (
 )
 from arf_dask.model import Model
 from arf_dask.namespace import FrameNamespace as _FrameNamespace  # noqa: F401, registers df.arf
+from arf_dask.privacy.declaration import DifferentialPrivacy
+from arf_dask.privacy.statement import PrivacyStatement
 from arf_dask.refinement.ratio import Refinement
 from arf_dask.release.policy import Limits, ReleasePolicy
 from arf_dask.reporting.result import Report
@@ -55,6 +59,7 @@ __all__ = [
     "ClusterError",
     "Column",
     "DataError",
+    "DifferentialPrivacy",
     "ForkError",
     "ImpossibleConditionError",
     "IndexDroppedWarning",
@@ -67,6 +72,9 @@ __all__ = [
     "ModelFormatError",
     "OptionError",
     "OutputError",
+    "PrivacyError",
+    "PrivacyStatement",
+    "PrivacyWarning",
     "Refinement",
     "ReleaseError",
     "ReleasePolicy",

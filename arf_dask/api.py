@@ -13,6 +13,8 @@ from arf_dask.data.holdout import split_holdout
 from arf_dask.data.opening import open_parts
 from arf_dask.model import Model
 from arf_dask.options import FitOptions, Options, shows_options
+from arf_dask.privacy.declaration import DifferentialPrivacy
+from arf_dask.privacy.opening import fit_privately
 from arf_dask.relational.model_files import holds_tables, read_tables
 from arf_dask.release.fitting import checked_policy, tell_if_unguarded
 from arf_dask.release.policy import ReleasePolicy
@@ -32,6 +34,8 @@ class FitArguments(FitOptions, total=False):
     """The keyword arguments of `fit`, for type checkers and editors."""
 
     release: ReleasePolicy | None
+    privacy: DifferentialPrivacy | None
+    privacy_ledger: PathLike | None
     holdout: Any
     seed: int | None
     client: Any
@@ -45,6 +49,8 @@ def fit(
     data: Any,
     *,
     release: ReleasePolicy | None = None,
+    privacy: DifferentialPrivacy | None = None,
+    privacy_ledger: PathLike | None = None,
     holdout: Any = None,
     seed: int | None = None,
     client: Any = None,
@@ -94,6 +100,10 @@ def fit(
         allow_copies: Whether to accept fewer than 5 training rows, which the model then reproduces.
         release: A policy for publishing synthetic rows: rare values and extremes are neither learned nor drawn, leaves
             hold enough people, and copies are redrawn. The data is read into memory.
+        privacy: Fit with (epsilon, delta)-differential privacy: only noisy counts of the data are used, and whatever
+            is not declared is not read. `Model.privacy` states the guarantee; docs/privacy.md explains it.
+        privacy_ledger: A path or URL of a JSON file that adds up what private fits of the same table have spent. A fit
+            that would exceed its cap is refused.
         holdout: A share of the rows, such as 0.1, or a frame of other rows, to exclude from training and keep in
             `Model.holdout`, for use by `arf_dask.report`. The data is read into memory.
         seed: The random seed, for repeatable results; None uses a fresh one.
@@ -111,6 +121,7 @@ def fit(
         OptionError: If an option is invalid or does not exist.
         DataError: If the data cannot be read or modelled; the message names the column.
         UnsupportedColumnError: If columns have nested or binary types; the message lists all of them.
+        PrivacyError: If a private fit would need something that is neither declared nor paid for.
         ClusterError: If the Dask cluster is gone or repeatedly loses a task.
 
     Examples:
@@ -124,6 +135,10 @@ def fit(
         arf_dask.errors.OptionError: no option 'n_trees'. Did you mean trees?
     """
     fit_options, chosen_seed, reading = Options.read(options), entropy(seed), Reading(storage_options, read_options)
+    if privacy is not None or privacy_ledger is not None:
+        refused = {"seed": seed, "release": release, "holdout": holdout}
+        made = fit_privately(data, privacy, fit_options, privacy_ledger, refused, reading, client, progress)
+        return Model(made.fitted, None, EVALUATION)
     subject = None if release is None else checked_policy(release).subject
     train_rows, kept_back = split_holdout(data, holdout, chosen_seed, subject, reading)
     with progress_for(progress) as report, runner_for(client) as runner:

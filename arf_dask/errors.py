@@ -47,6 +47,14 @@ class ReleaseWarning(UserWarning):
     """A release policy protects less than the defaults."""
 
 
+class PrivacyError(ArfError, ValueError):
+    """A private fit would read something from the data that is neither declared nor paid for, or has no budget left."""
+
+
+class PrivacyWarning(UserWarning):
+    """A result about a private model is not itself private."""
+
+
 class ImpossibleConditionError(ArfError, ValueError):
     """A condition has probability zero under the model."""
 

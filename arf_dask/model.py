@@ -9,12 +9,13 @@ from typing import Any, Literal, Protocol, Unpack, overload
 import polars as pl
 
 from arf_dask.data.frames import check_kind, to_kind, to_polars
-from arf_dask.errors import OptionError
+from arf_dask.errors import OptionError, PrivacyError
 from arf_dask.forest.fitted import Fitted
 from arf_dask.inference.dask_rows import dask_frame
 from arf_dask.inference.row_plan import lazy_frame, plan_rows
 from arf_dask.inference.sources import check_memory, check_policy, check_rows
 from arf_dask.options import SHADOWS, SampleOptions
+from arf_dask.privacy.statement import PrivacyStatement, read_statement
 from arf_dask.queries import ModelQueries
 from arf_dask.release.fitting import release_report
 from arf_dask.release.policy import Limits
@@ -69,6 +70,20 @@ class Model(ModelQueries, ModelSinks):
     def release_report(self) -> dict[str, Any] | None:
         """The effects of the release policy: levels merged, values clipped, rows dropped. None without a policy."""
         return release_report(self.options)
+
+    @property
+    def privacy(self) -> PrivacyStatement | None:
+        """The guarantee of a private fit: budget, mechanisms, and what is not covered. None for other models.
+
+        Examples:
+            >>> import arf_dask, polars as pl
+            >>> private = arf_dask.DifferentialPrivacy(epsilon=1.0, bounds={"age": (18, 90)})
+            >>> data = pl.DataFrame({"age": [20 + i % 40 for i in range(1_000)], "member": [True, False] * 500})
+            >>> model = arf_dask.fit(data, privacy=private, trees=5, refine=False)
+            >>> model.privacy.summary
+            '(1, 1e-09)-differentially private for one row'
+        """
+        return read_statement(self.options)
 
     @overload
     def sample(
@@ -149,6 +164,11 @@ class Model(ModelQueries, ModelSinks):
             raise OptionError(f"publish_if={gate.limits!r}: give arf_dask.Limits(...).")
         if mode == "resume" and seed is None:
             raise OptionError('publish_if: mode="resume" needs the seed of the run that is resumed.')
+        if self.privacy is not None:
+            raise PrivacyError(
+                "publish_if: whether rows pass depends on real rows, so the result would not be private. Write the "
+                "rows without it, and keep a report on them to yourself."
+            )
         chosen = entropy(seed)
 
         def draw(rows: int) -> pl.DataFrame:

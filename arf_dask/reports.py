@@ -12,7 +12,7 @@ import polars as pl
 
 from arf_dask.data.frames import to_polars
 from arf_dask.data.opening import open_parts
-from arf_dask.errors import KeyColumnWarning, OptionError, ReleaseError, unknown_column
+from arf_dask.errors import KeyColumnWarning, OptionError, PrivacyWarning, ReleaseError, unknown_column, warn_user
 from arf_dask.forest.fitted import Fitted
 from arf_dask.inference.forge import BLOCK_ROWS
 from arf_dask.model import Draw, Model
@@ -34,7 +34,9 @@ from arf_dask.training.stages import Harden, fit_parts
 
 JUDGED_ROWS = 3 * BLOCK_ROWS  # maximum number of rows that the gate evaluates: whole blocks
 # Options that shadow models do not inherit, as they may name columns that a shadow lacks.
-NOT_FOR_SHADOWS = ("columns", "keys", "renew", "bundles", "rules", "find_rules", "strict_rules", "seed", "release")
+NOT_FOR_SHADOWS = (
+    *("columns", "keys", "renew", "bundles", "rules", "find_rules", "strict_rules", "seed", "release", "privacy"),
+)
 SHADOW_ROUNDS = 2  # maximum adversarial rounds of a shadow model
 SHADOW_TREES = 10  # maximum trees of a shadow model; attacks depend on leaf sizes, which more trees do not change
 
@@ -82,6 +84,12 @@ def report(
         'Not attack-tested'
     """
     _check_shadows(shadows)
+    if model is not None and model.privacy is not None:
+        warn_user(
+            "report: its figures compare real rows with those of a private model. The guarantee of the model does not "
+            "cover them: keep the report where the real rows are.",
+            PrivacyWarning,
+        )
     frames = [to_polars(data).frame for data in (real, synthetic)]
     model_holdout = model.holdout if holdout is None and model is not None else None
     held_out = model_holdout if holdout is None else to_polars(holdout).frame

@@ -18,6 +18,8 @@ from arf_dask.inference.row_plan import plan_rows
 from arf_dask.inference.sources import check_memory, check_policy, check_rows
 from arf_dask.model import Model
 from arf_dask.options import ROWS_PER_FILE, FitOptions, Options, shows_options
+from arf_dask.privacy.declaration import DifferentialPrivacy
+from arf_dask.privacy.opening import fit_privately
 from arf_dask.release.fitting import checked_policy
 from arf_dask.release.policy import Limits, ReleasePolicy
 from arf_dask.reports import EVALUATION
@@ -69,6 +71,8 @@ def synthesize(
     storage_options: Mapping[str, Any] | None = None,
     read_options: Mapping[str, Any] | None = None,
     release: ReleasePolicy | None = None,
+    privacy: DifferentialPrivacy | None = None,
+    privacy_ledger: PathLike | None = None,
     holdout: Any = None,
     publish_if: Limits | None = None,
     seed: int | None = None,
@@ -94,6 +98,8 @@ def synthesize(
         storage_options: Storage options for URLs in `data` and `to`, with the names of fsspec or of Polars.
         read_options: Options for reading CSV, as in `fit`.
         release: A policy for publishing, as in `fit`.
+        privacy: A differentially private fit, as in `fit`. `n=None` then draws as many rows as a noisy count says.
+        privacy_ledger: The ledger of private fits of this table, as in `fit`.
         holdout: Rows to exclude from training, as in `fit`; required by `publish_if`.
         publish_if: Limits that the rows must satisfy under attack. If one is violated, nothing is written and a
             ReleaseError is raised.
@@ -113,6 +119,7 @@ def synthesize(
         DataError: If the data cannot be read or modelled.
         ImpossibleConditionError: If the condition has probability zero and `on_impossible` is "raise".
         OutputError: If `to` is in use, or cannot be written.
+        PrivacyError: If a private fit would need something that is neither declared nor paid for.
         ReleaseError: If the data cannot be released, or a limit of `publish_if` is violated.
 
     Examples:
@@ -130,6 +137,13 @@ def synthesize(
     running: dict[str, Any] = {"client": client, "progress": progress}
     writing: dict[str, Any] = {"rows_per_file": rows_per_file, "mode": mode, "portable": portable, **running}
     writing["storage_options"] = storage_options if to is not None and is_url(to) else None
+    if privacy is not None or privacy_ledger is not None:
+        refused = {"seed": seed, "release": release, "holdout": holdout, "publish_if": publish_if}
+        made = fit_privately(data, privacy, checked, privacy_ledger, refused, reading, client, progress)
+        model = Model(made.fitted)
+        estimated = 1 if model.privacy is None else model.privacy.rows
+        lazy_data = data if isinstance(data, pl.LazyFrame) else None
+        return _deliver(model, lazy_data, to, estimated if n is None else n, made.to_original, sampling, writing)
     if release is not None or holdout is not None or publish_if is not None:
         table = to_polars(data, reading)
         subject = None if release is None else checked_policy(release).subject

@@ -29,6 +29,7 @@ ORDER = [
     "reporting",
     "release",
     "training",
+    "privacy",
     "relational",
     "model_tables",
     "queries",
@@ -62,6 +63,7 @@ EDGES = {
     "airflow": {"integrations/airflow"},
     "deltalake": {"storage/delta"},
     "pyiceberg": {"storage/iceberg"},
+    "opendp": {"privacy/noise"},
     "click": {"cli/inputs", "cli/main", "cli/options", "cli/outcome", "cli/questions", "cli/tables", "cli/values"},
     "scipy": {
         "stats/truncated_normal",

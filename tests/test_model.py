@@ -14,7 +14,7 @@ from arf_dask.options import FitOptions, Options
 SEEN = {
     *("sample", "sample_parquet", "sample_delta", "sample_iceberg", "portable_schema", "save"),
     *("log_density", "probability", "expect", "quantile", "cdf", "impute", "check"),
-    *("without_smoothing", "without_refinement", "report", "columns"),
+    *("without_smoothing", "without_refinement", "report", "columns", "privacy"),
     *(
         "schema",
         "rounds",

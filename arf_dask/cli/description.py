@@ -8,6 +8,7 @@ import numpy as np
 import polars as pl
 
 from arf_dask.model import Model
+from arf_dask.privacy.statement import PrivacyStatement
 from arf_dask.refinement.ratio import Refinement
 from arf_dask.runtime.display import printable
 from arf_dask.schema.columns import Column
@@ -33,6 +34,7 @@ def describe_model(model: Model) -> dict[str, Any]:
         "keys": model.schema.keys,
         "rules": [{**vars(rule), "columns": list(rule.columns)} for rule in model.rules],
         "seed": model.options.get("seed"),
+        "privacy": None if model.privacy is None else model.privacy.to_dict(),
     }
 
 
@@ -86,6 +88,7 @@ def inspection_lines(model: Model, path: str, size: int) -> list[str]:
         f"forest   {forest}",
         f"rounds   {len(rounds)}, out-of-bag accuracy {', '.join(f'{one:.3f}' for one in rounds)} (0.5 is perfect)",
         *([] if model.refinement is None else [f"refined  {model.refinement.summary}"]),
+        *([] if model.privacy is None else [f"private  {model.privacy.summary}"]),
         "",
     ]
     table_rows = [["column", "dtype", "kind", "nulls", "values"]]
@@ -123,6 +126,8 @@ def manifest_lines(manifest: Manifest) -> list[str]:
         f"model     {manifest.model_hash[:12]}, seed {manifest.seed}",
         f"written   by {printable(versions)}",
     ]
+    if manifest.privacy is not None:
+        lines.append(f"private   {PrivacyStatement.read(manifest.privacy).summary}")
     if manifest.given is not None:
         lines.append(f"given     {printable(manifest.given)}")
     width = min(max(map(len, manifest.columns), default=0), WIDEST)

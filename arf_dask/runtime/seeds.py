@@ -28,6 +28,7 @@ class Stage(IntEnum):
     HOLDOUT = 23
     REFINE = 24
     RENEWAL = 25
+    PRIVACY = 30
     FAMILY = 40
     CHAIN = 41
 

@@ -254,7 +254,10 @@ def _manifest(work: WriteContext, parts: list[Part]) -> Manifest:
     release_report: Any = work.fitted.options.get("release")
     if release_report is not None:
         release_report = {**release_report, "copies_checked": work.fitted.guard is not None}
-    return Manifest(work.store.root, work.job.rows, total_bytes, tuple(parts), column_types, work.job, release_report)
+    statement: Any = work.fitted.options.get("privacy")
+    return Manifest(
+        work.store.root, work.job.rows, total_bytes, tuple(parts), column_types, work.job, release_report, statement
+    )
 
 
 def _record(work: WriteContext, parts: list[Part]) -> None:

@@ -43,6 +43,7 @@ class Manifest(TextInNotebooks):
         columns: The dtypes of the columns, by name.
         job: Everything that determines the content of the files.
         release: The release policy of the model and what it did; None without one.
+        privacy: The statement of a private model, as of `Model.privacy`; None for other models.
 
     Examples:
         >>> import tempfile, arf_dask, polars as pl
@@ -62,6 +63,7 @@ class Manifest(TextInNotebooks):
     columns: dict[str, str]
     job: Job = field(repr=False)
     release: Mapping[str, Any] | None = field(default=None, repr=False)
+    privacy: Mapping[str, Any] | None = field(default=None, repr=False)
     storage_options: Mapping[str, Any] | None = field(default=None, repr=False, compare=False)
     url: str | None = field(default=None, repr=False, compare=False)  # as given, credentials included
 
@@ -164,7 +166,8 @@ class Manifest(TextInNotebooks):
         part_records = [part._asdict() for part in self.parts]
         job_fields = {"synthetic": True, "rows": self.rows, "bytes": self.bytes, "job": asdict(self.job)}
         release_fields = {} if self.release is None else {"release": {**self.release, "rows_redrawn": self.redrawn}}
-        return dump_json({**job_fields, **release_fields, "columns": self.columns, "parts": part_records})
+        optional_fields = release_fields | ({} if self.privacy is None else {"privacy": self.privacy})
+        return dump_json({**job_fields, **optional_fields, "columns": self.columns, "parts": part_records})
 
     def __repr__(self) -> str:
         parts = f"{len(self.parts):,} part{'s' if len(self.parts) != 1 else ''}"
@@ -193,10 +196,12 @@ def read_manifest(store: Store) -> Manifest:
         fields = load_json(content if is_former else read_key_value(BytesIO(content))[KEY].encode())
         job, parts = parse_job(fields["job"]), parse_parts(fields["parts"])
         column_types = {str(column_name): str(type_name) for column_name, type_name in fields["columns"].items()}
-        rows, n_bytes, release = fields["rows"], fields["bytes"], fields.get("release")
+        rows, n_bytes, release, privacy = fields["rows"], fields["bytes"], fields.get("release"), fields.get("privacy")
         if type(rows) is not int or type(n_bytes) is not int or not isinstance(release, dict | None):
             raise ValueError("'rows', 'bytes' or 'release' have wrong types")
-        manifest = Manifest(store.root, rows, n_bytes, parts, column_types, job, release)
+        if not isinstance(privacy, dict | None):
+            raise ValueError("'privacy' has a wrong type")
+        manifest = Manifest(store.root, rows, n_bytes, parts, column_types, job, release, privacy)
         _check_parts(manifest)
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise OutputError(

@@ -106,11 +106,13 @@ def _check_dependence(tables: LeafTables) -> None:
 def check_options(options: Mapping[str, object]) -> None:
     """Raise a ModelFormatError if the options are not those of a fit."""
     try:
-        Options.read({name: value for name, value in options.items() if name not in ("seed", "release")})
+        Options.read({name: value for name, value in options.items() if name not in ("seed", "release", "privacy")})
     except (OptionError, TypeError) as error:
         require(False, MODEL_JSON, f"options: {str(error).rstrip('.')}")
     release_report = options.get("release")
     require(release_report is None or isinstance(release_report, dict), MODEL_JSON, "options: 'release' is no mapping")
+    statement = options.get("privacy")
+    require(statement is None or isinstance(statement, dict), MODEL_JSON, "options: 'privacy' is no mapping")
 
 
 def _check_settings(tables: LeafTables) -> None:

@@ -1,0 +1,1 @@
+"""Differential privacy: declared domains, noisy counts of rows, and models learned from nothing else."""
