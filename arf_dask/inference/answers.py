@@ -412,6 +412,7 @@ def _densities(sampler: Sampler, rows: pl.DataFrame, missing: Missing) -> Floats
     log_densities = (
         log_density(fitted.tables, modelled.frame, modelled.known) if modelled.frame.width else np.zeros(rows.height)
     )
+    log_densities = log_densities + modelled.log_slopes
     log_densities = np.where(modelled.contradictory, -np.inf, log_densities)
     integral_rows = np.flatnonzero(modelled.unresolved & ~modelled.contradictory)
     if len(integral_rows):
@@ -470,7 +471,7 @@ def _densities_given(sampler: Sampler, rows: pl.DataFrame, given: Given, missing
     if modelled.unresolved.any():
         return _densities_given_inexact(sampler, rows, given, missing)
     log_densities = (
-        log_density(fitted.tables, modelled.frame, modelled.known, boxes) - log_total
+        log_density(fitted.tables, modelled.frame, modelled.known, boxes) - log_total + modelled.log_slopes
         if modelled.frame.width
         else np.zeros(rows.height)
     )

@@ -199,7 +199,17 @@ def log_weights(fitted: Fitted, after: pl.DataFrame, columns: Sequence[str]) -> 
     other_logs = row_log_density(fitted.tables, read_rows(rows, fitted.tables, dict.fromkeys(other_names, all_known)))
     with np.errstate(invalid="ignore", over="ignore"):
         joint_logs += sum(_log_cells(schema, name, after.get_column(name)) for name in columns)
+        joint_logs += sum(_log_slopes(fitted, after, name) for name in columns)
         return np.where(np.isfinite(joint_logs), joint_logs - other_logs, -np.inf)
+
+
+def _log_slopes(fitted: Fitted, modelled: pl.DataFrame, name: str) -> Floats | float:
+    """Return what the density of a column has in addition to that of its modelled column, if the rows tell."""
+    relations = fitted.relations
+    transform = relations.owners.get(name)
+    if transform is None or any(i in relations.targets or i not in modelled.columns for i in transform.inputs):
+        return 0.0
+    return transform.log_slopes(modelled)
 
 
 def _log_cells(schema: Schema, name: str, values: pl.Series) -> Floats:

@@ -26,10 +26,12 @@ from arf_dask.rules.scoring import LEAST_SHARE, NEARLY_ALL, Scored, describe_for
 from arf_dask.rules.targets import Target
 from arf_dask.rules.transforms import Transform, in_order
 from arf_dask.rules.transforms.chain import without_hour
+from arf_dask.rules.transforms.decimals import Decimals
 from arf_dask.rules.transforms.formula import Computed, Stated, text_sentinel
 from arf_dask.rules.transforms.gap import Gap
 from arf_dask.rules.transforms.gap_search import is_modelled_by_gap, is_tie, typical_gap, with_clock_gaps
 from arf_dask.rules.transforms.hours import hour_source
+from arf_dask.rules.transforms.level import SMALLER, Level, finish_levels, left_out_spread
 from arf_dask.rules.verification import Asked, ColumnFacts, Counted
 
 MOST_LOWERS = 8
@@ -46,6 +48,7 @@ class Suggested:
     grids: tuple[Transform, ...]
     declared: Declared
     hours: tuple[Scored, ...] = ()  # formulas for the hours of timestamps that are modelled without them
+    levels: tuple[tuple[str, Node], ...] = ()  # numbers with the levels that they hang on
 
 
 def suggest(findings: Findings, declared: Declared) -> Suggested:
@@ -64,7 +67,8 @@ def suggest(findings: Findings, declared: Declared) -> Suggested:
     orders = [pair for pair in orders if pair[1] not in grouped_names]
     grids = tuple(grid for grid in findings.grids if grid.target.name not in decided_names | grouped_names)
     differences = tuple(findings.differences)
-    return Suggested(tuple(formulas), tuple(orders), differences, grids, declared, tuple(hours))
+    levels = tuple(one for one in findings.levels if one[0] not in told_names)
+    return Suggested(tuple(formulas), tuple(orders), differences, grids, declared, tuple(hours), levels)
 
 
 def named_columns(suggested: Suggested) -> list[str]:
@@ -77,6 +81,8 @@ def named_columns(suggested: Suggested) -> list[str]:
     for rule in suggested.declared.comparisons:
         column_names.update(dict.fromkeys(rule.columns))
     column_names.update(dict.fromkeys(grid.target.name for grid in suggested.grids))
+    for name, node in suggested.levels:
+        column_names.update(dict.fromkeys((name, *columns_of(node))))
     return list(column_names)
 
 
@@ -95,12 +101,14 @@ def build(suggested: Suggested, sample: pl.DataFrame, facts: Mapping[str, Column
     remainder_gaps = [_remainder_gap(one, targets) for one in usable_formulas if one.levels]
     grids = [one.with_target(measured[one.target.name]) for one in suggested.grids if not facts[one.target.name].nans]
     grids = with_zones(grids, [one.formula for one in usable_formulas], sample.columns)
+    levels = [(name, node) for name, node in suggested.levels if not facts[name].nans and not targets[name].is_wide]
     request = Asked(
         tuple((targets[one.target], one.formula) for one in (*usable_formulas, *suggested.hours)),
         (*pair_rules, *declared_rules),
         tuple(remainder_gaps),
         decimals,
         tuple(grids),
+        tuple((targets[name], node) for name, node in levels),
     )
     row_counts = count(request)
     rules: list[Rule] = []
@@ -120,6 +128,8 @@ def build(suggested: Suggested, sample: pl.DataFrame, facts: Mapping[str, Column
     _take_orders(orders, sort_nodes, tie_counts, nearly_ordered, targets, sample, rules, transforms)
     _take_near_orders(near_orders, targets, sample, rules, transforms)
     rules += [Rule(str(rule), "difference", rule.columns, 1.0, True) for rule in kept_pairs if rule.sign == "!="]
+    n_nulls = {name: one.nulls for name, one in facts.items()}
+    _take_levels(levels, row_counts, grids, n_nulls, targets, transforms)
     _take_grids(grids, row_counts, targets, rules, transforms)
     _take_hours(suggested.hours, row_counts, len(usable_formulas), facts, targets, rules, transforms)
     measure = RowCounts(count)
@@ -370,6 +380,32 @@ def _take_grids(
         transforms[name] = grid
         if grid.text():
             rules.append(Rule(grid.text(), "grid", (name,), 1.0, True))
+
+
+def _take_levels(
+    levels: Sequence[tuple[str, Node]],
+    counted: Counted,
+    grids: Sequence[Transform],
+    n_nulls: Mapping[str, int],
+    targets: Mapping[str, Target],
+    transforms: dict[str, Transform],
+) -> None:
+    """Add the numbers that hang on a level, unless another rule decides them or they lie on a grid."""
+    grid_of = {grid.target.name: grid for grid in grids}
+    candidates: dict[str, list[tuple[float, Node, pl.DataFrame]]] = {}
+    for (name, node), summary in zip(levels, counted.levels, strict=True):
+        if name not in transforms and summary.height:
+            spread = left_out_spread(summary, counted.rows - n_nulls[name])
+            candidates.setdefault(name, []).append((spread, node, summary))
+    for name, spreads in candidates.items():
+        spread, node, summary = min(spreads, key=lambda one: one[0])
+        grid, places = grid_of.get(name), finish_levels(targets[name], summary)
+        if spread > SMALLER or places is None or not (grid is None or isinstance(grid, Decimals)):
+            continue
+        shares = grid.shares if isinstance(grid, Decimals) and grid.is_confirmed(targets[name]) else ()
+        level = Level(targets[name], node, places, shares)
+        if in_order([*transforms.values(), level]) is not None:
+            transforms[name] = level
 
 
 def _take_hours(

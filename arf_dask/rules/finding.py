@@ -11,8 +11,9 @@ import polars as pl
 from arf_dask.data.axes import FLOATS, summarise_axis
 from arf_dask.data.date_search import date_forms
 from arf_dask.rules.evaluation import kind_of_dtype
-from arf_dask.rules.expressions import Comparison, Name, Operation, columns_of
+from arf_dask.rules.expressions import Comparison, Name, Node, Operation, columns_of
 from arf_dask.rules.grids import find_grid
+from arf_dask.rules.level_search import search_levels
 from arf_dask.rules.linear_search import search_linear
 from arf_dask.rules.number_search import Guess, Numbers, search_sums
 from arf_dask.rules.order_search import LEAST_ROWS as LEAST_ORDERED_ROWS
@@ -53,6 +54,7 @@ class Findings:
     hours: list[Scored] = field(
         default_factory=list
     )  # formulas for the hour of a timestamp that is modelled without it
+    levels: list[tuple[str, Node]] = field(default_factory=list)  # numbers with the levels that they hang on
 
     def without(self, columns: Collection[str]) -> Findings:
         """Return the findings without the rules that determine one of these columns."""
@@ -61,7 +63,8 @@ class Findings:
         formulas = [finding for finding in formulas if finding.target not in columns]
         orders = [pair for pair in self.orders if pair[1] not in columns]
         grids = [finding for finding in self.grids if finding.target.name not in columns]
-        return Findings(formulas, orders, self.differences, grids, hours)
+        levels = [one for one in self.levels if one[0] not in columns]
+        return Findings(formulas, orders, self.differences, grids, hours, levels)
 
 
 def find_rules(
@@ -109,7 +112,8 @@ def find_rules(
         if name not in decided_names
     ]
     differences = search_differences(frame, sample.height if n_rows is None else n_rows)
-    return Findings(formulas, orders, differences, [grid for grid in grids if grid is not None], hours)
+    levels = search_levels(frame, targets, decided_names | hour_names)
+    return Findings(formulas, orders, differences, [grid for grid in grids if grid is not None], hours, levels)
 
 
 def find_text_dates(sample: pl.DataFrame, skip: Collection[str]) -> Findings:

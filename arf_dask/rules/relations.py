@@ -17,6 +17,7 @@ from arf_dask.rules.grammar import parse_rule
 from arf_dask.rules.targets import Target
 from arf_dask.rules.transforms import Transform
 from arf_dask.rules.transforms.base import Repair, nulls_where
+from arf_dask.typing import Floats
 
 COMPARED = ("formula", "order", "difference")  # kinds of rules that compare two expressions
 KINDS = (*COMPARED, "together", "grid")
@@ -66,6 +67,7 @@ class Modelled(NamedTuple):
     known: Mapping[str, Flags]  # per modelled column: which cells are known
     contradictory: Flags  # rows that contradict a transform
     unresolved: Flags  # rows with a known value that depends on an unknown one, which has to be integrated out
+    log_slopes: Floats | float = 0.0  # what the densities of the user's columns have in addition to the modelled ones
 
 
 @dataclass(frozen=True)
@@ -189,6 +191,7 @@ class Relations:
         none = np.zeros(frame.height, dtype=bool)
         columns: dict[str, pl.Series] = {}
         free: dict[str, Flags] = {}
+        log_slopes: Floats | float = 0.0
         for name in frame.columns:
             if name not in self.targets:
                 columns[name] = deduced.get_column(name)
@@ -197,12 +200,13 @@ class Relations:
             contradictory, unresolved = contradictory | resolved.contradictory, unresolved | resolved.unresolved
             columns |= {part: series.cast(dtypes[part]).alias(part) for part, series in resolved.columns.items()}
             free |= resolved.free
+            log_slopes = log_slopes + resolved.log_slopes
         is_known = {
             name: ~free.get(name, none) if null_is_value else series.is_not_null().to_numpy()
             for name, series in columns.items()
         }
         modelled = pl.DataFrame(columns) if columns else pl.DataFrame(height=frame.height)
-        return Modelled(modelled, is_known, contradictory, unresolved)
+        return Modelled(modelled, is_known, contradictory, unresolved, log_slopes)
 
     def deduce(self, frame: pl.DataFrame) -> pl.DataFrame:
         """Return rows with all columns of the user's table, with the values that known ones imply; null is unknown."""

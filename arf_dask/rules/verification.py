@@ -14,6 +14,7 @@ from arf_dask.rules.evaluation import evaluate, satisfied
 from arf_dask.rules.expressions import Comparison, Node
 from arf_dask.rules.targets import Target, decimals_of
 from arf_dask.rules.transforms import Transform
+from arf_dask.rules.transforms.level import merge_levels, summarise_levels
 
 COUNTS = ("rows", "known", "held", "alike", "checked", "fine", "ties", "covered", "off_grid")
 
@@ -60,13 +61,14 @@ def _merge_one(one: ColumnFacts, other: ColumnFacts) -> ColumnFacts:
 
 @dataclass(frozen=True)
 class Asked:
-    """A request for counts: formulas of targets, comparisons, gaps and grids."""
+    """A request for counts: formulas of targets, comparisons, gaps, grids and levels."""
 
     formulas: tuple[tuple[Target, Node], ...] = ()
     comparisons: tuple[Comparison, ...] = ()
     gaps: tuple[Transform, ...] = ()
     decimals: dict[str, int | None] = field(default_factory=dict)
     grids: tuple[Transform, ...] = ()
+    levels: tuple[tuple[Target, Node], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -83,6 +85,7 @@ class Counted:
     gaps: tuple[AxisSummary | None, ...]
     covered: np.ndarray[tuple[int], np.dtype[np.int64]]  # per gap: rows with one of its levels
     off_grid: np.ndarray[tuple[int], np.dtype[np.int64]]  # per grid: rows that are not on it
+    levels: tuple[pl.DataFrame, ...] = ()  # per number and levels: see `summarise_levels`
 
 
 def count(asked: Asked, frame: pl.DataFrame) -> Counted:
@@ -96,7 +99,8 @@ def count(asked: Asked, frame: pl.DataFrame) -> Counted:
     gap_summaries = tuple(summarise_axis(series) for series in gap_series)
     off_grid = np.array([_n_off_grid(grid, frame) for grid in asked.grids], dtype=np.int64)
     covered_rows = np.array(level_rows, dtype=np.int64)
-    return Counted(frame.height, known, held, alike, checked, fine, ties, gap_summaries, covered_rows, off_grid)
+    levels = tuple(summarise_levels(target, node, frame) for target, node in asked.levels)
+    return Counted(frame.height, known, held, alike, checked, fine, ties, gap_summaries, covered_rows, off_grid, levels)
 
 
 def merge_counts(one: Counted, other: Counted) -> Counted:
@@ -107,7 +111,8 @@ def merge_counts(one: Counted, other: Counted) -> Counted:
 
     gaps = tuple(merge_axis_summaries(a, b) for a, b in zip(one.gaps, other.gaps, strict=True))
     merged_counts = {name: both(name) for name in COUNTS}
-    return replace(one, gaps=gaps, **merged_counts)
+    levels = tuple(merge_levels(a, b) for a, b in zip(one.levels, other.levels, strict=True))
+    return replace(one, gaps=gaps, levels=levels, **merged_counts)
 
 
 def _n_off_grid(grid: Transform, frame: pl.DataFrame) -> int:

@@ -22,6 +22,7 @@ from arf_dask.rules.transforms.gap import ClockGap, Gap
 from arf_dask.rules.transforms.granular import Granular
 from arf_dask.rules.transforms.grid import Indexed
 from arf_dask.rules.transforms.hours import Hourless
+from arf_dask.rules.transforms.level import Level, Levels
 from arf_dask.rules.transforms.texts import Parsed
 from arf_dask.rules.transforms.times import Timed
 from arf_dask.storage.rule_fields import describe_relations, parse_relations
@@ -53,7 +54,10 @@ FRAME = pl.DataFrame(
         "hour": HOURS,
         "seen": AT,
     }
-).with_columns(high=pl.col("low") + pl.Series(RNG.poisson(4, N)))
+).with_columns(
+    high=pl.col("low") + pl.Series(RNG.poisson(4, N)),
+    weight=pl.Series(np.round(np.where(RNG.random(N) < 0.5, 60.0, 80.0) + RNG.normal(0, 4, N), 1)),
+)
 FRAME = FRAME.with_columns(
     pl.col("month").dt.to_string("%Y/%m/%d").alias("month text"),
     pl.col("seen").dt.to_string("%Y-%m-%d %H:%M").alias("seen text"),
@@ -84,6 +88,11 @@ EXAMPLES: dict[str, Transform] = {
     "grid": Indexed(target("month"), "month_start"),
     "decimals": Decimals(target("rate", 3), ((1, 0.6),)),
     "granular": Granular(target("price", 2), (5.0, 0.5), ((0.1, 0.3, 0.6), (0.3, 0.3, 0.4)), (50.0,), (20.0,)),
+    "level": Level(
+        target("weight", 1),
+        parse_expression("group"),
+        Levels(("a", "b"), (60.0, 70.0), (12.0, 14.0), (-4.0, -4.0), (4.0, 4.0), (65.0, 13.0)),
+    ),
     "dates": parsed("day", "%d.%m.%Y"),
     "hours": Hourless(target("at"), "hour"),
     "parts": Timed(target("seen"), weekday=True),
@@ -164,7 +173,7 @@ def test_a_value_lies_in_a_set_if_and_only_if_what_is_modelled_lies_in_its_trans
             assert (is_inside == is_wanted).all()
         overlaps = sum((in_region(Region((box,)), modelled).astype(int) for box in region.boxes), np.zeros(N, int))
         assert overlaps.max(initial=0) <= 1  # disjoint boxes
-    if kind not in ("computed", "state", "gap", "clock", "decimals", "granular"):
+    if kind not in ("computed", "state", "gap", "clock", "decimals", "granular", "level"):
         assert all(relations.translate({name: one}, observed=True).exact for one in sets_of(FRAME[name]))
 
 

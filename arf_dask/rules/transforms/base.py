@@ -23,7 +23,7 @@ from arf_dask.data.stored_fields import require
 from arf_dask.data.value_sets import Box, Region, ValueSet
 from arf_dask.rules.expressions import Name, Node, columns_of
 from arf_dask.rules.targets import Target
-from arf_dask.typing import Flags
+from arf_dask.typing import Flags, Floats
 
 if TYPE_CHECKING:
     from arf_dask.rules.relations import Relations
@@ -39,6 +39,7 @@ class Resolved(NamedTuple):
     contradictory: Flags  # rows that contradict the transform
     unresolved: Flags  # rows whose modelled value depends on an unknown input, so that it has to be integrated out
     free: Mapping[str, Flags] = MappingProxyType({})  # per modelled column: cells with any value, which mean the same
+    log_slopes: Floats | float = 0.0  # logarithm of the change of the modelled column per unit of the column
 
 
 class Repair(NamedTuple):
@@ -234,6 +235,10 @@ class Transform(ABC):
         """Return the values of the modelled column that give the column these units."""
         (modelled,) = self.forward(frame.with_columns(self.target.values(units))).values()
         return modelled
+
+    def log_slopes(self, frame: pl.DataFrame) -> Floats | float:
+        """Return the logarithm of the change of the modelled column per unit of the column, in rows with its inputs."""
+        return 0.0
 
     def expression_units(self, units: pl.Series, modelled: pl.DataFrame) -> pl.Series:
         """Return the units that the expression must have, so that the column has the given ones in modelled rows."""
