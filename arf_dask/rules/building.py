@@ -30,6 +30,7 @@ from arf_dask.rules.transforms.decimals import Decimals
 from arf_dask.rules.transforms.formula import Computed, Stated, text_sentinel
 from arf_dask.rules.transforms.gap import Gap
 from arf_dask.rules.transforms.gap_search import is_modelled_by_gap, is_tie, typical_gap, with_clock_gaps
+from arf_dask.rules.transforms.granular import Granular
 from arf_dask.rules.transforms.hours import hour_source
 from arf_dask.rules.transforms.level import SMALLER, Level, finish_levels, left_out_spread
 from arf_dask.rules.verification import Asked, ColumnFacts, Counted
@@ -400,10 +401,10 @@ def _take_levels(
     for name, spreads in candidates.items():
         spread, node, summary = min(spreads, key=lambda one: one[0])
         grid, places = grid_of.get(name), finish_levels(targets[name], summary)
-        if spread > SMALLER or places is None or not (grid is None or isinstance(grid, Decimals)):
+        if spread > SMALLER or places is None or not (grid is None or isinstance(grid, Decimals | Granular)):
             continue
-        shares = grid.shares if isinstance(grid, Decimals) and grid.is_confirmed(targets[name]) else ()
-        level = Level(targets[name], node, places, shares)
+        rounding = grid if grid is not None and grid.is_confirmed(targets[name]) else None
+        level = Level(targets[name], node, places, rounding)
         if in_order([*transforms.values(), level]) is not None:
             transforms[name] = level
 

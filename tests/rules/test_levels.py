@@ -1,7 +1,6 @@
 """Numbers that hang on a level of other columns: places of countries, journey times of routes."""
 
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import polars as pl
@@ -29,8 +28,8 @@ LEVELS = Levels(("a", "b"), (10.0, 50.0), (1.0, 4.0), (-2.0, -2.0), (2.0, 2.0), 
 FRAME = pl.DataFrame({"x": [10.5, 9.0, 58.0, 30.0, None], "level": ["a", "a", "b", None, "b"]})
 
 
-def level(shares: Any = ()) -> Level:
-    return Level(Target("x", pl.Float64(), 1, 0.0, 60.0), Name("level"), LEVELS, shares)
+def level() -> Level:
+    return Level(Target("x", pl.Float64(), 1, 0.0, 60.0), Name("level"), LEVELS)
 
 
 def places(n_countries: int = 60, seed: int = 0) -> pl.DataFrame:

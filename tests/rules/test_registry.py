@@ -93,6 +93,12 @@ EXAMPLES: dict[str, Transform] = {
         parse_expression("group"),
         Levels(("a", "b"), (60.0, 70.0), (12.0, 14.0), (-4.0, -4.0), (4.0, 4.0), (65.0, 13.0)),
     ),
+    "level, rounded": Level(
+        target("weight", 1),
+        parse_expression("group"),
+        Levels(("a", "b"), (60.0, 70.0), (12.0, 14.0), (-4.0, -4.0), (4.0, 4.0), (65.0, 13.0)),
+        Decimals(target("weight", 1), ((0, 0.3),)),
+    ),
     "dates": parsed("day", "%d.%m.%Y"),
     "hours": Hourless(target("at"), "hour"),
     "parts": Timed(target("seen"), weekday=True),
@@ -173,7 +179,7 @@ def test_a_value_lies_in_a_set_if_and_only_if_what_is_modelled_lies_in_its_trans
             assert (is_inside == is_wanted).all()
         overlaps = sum((in_region(Region((box,)), modelled).astype(int) for box in region.boxes), np.zeros(N, int))
         assert overlaps.max(initial=0) <= 1  # disjoint boxes
-    if kind not in ("computed", "state", "gap", "clock", "decimals", "granular", "level"):
+    if kind not in ("computed", "state", "gap", "clock", "decimals", "granular", "level", "level, rounded"):
         assert all(relations.translate({name: one}, observed=True).exact for one in sets_of(FRAME[name]))
 
 

@@ -14,13 +14,15 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 import polars as pl
 
+from arf_dask.data.stored_fields import parse_fields
 from arf_dask.data.value_sets import Box, Region, Span, ValueSet, merged
 from arf_dask.rules.evaluation import evaluate
 from arf_dask.rules.expressions import Name, Node
 from arf_dask.rules.targets import Target
-from arf_dask.rules.transforms.base import MOST_DECIMALS, Resolved, is_finite, needed_node, require_details
+from arf_dask.rules.transforms.base import MODEL_JSON, Resolved, Transform, is_finite, needed_node, require_details
 from arf_dask.rules.transforms.decimals import Decimals
 from arf_dask.rules.transforms.gap import Distance
+from arf_dask.rules.transforms.granular import Granular
 from arf_dask.typing import Floats
 
 if TYPE_CHECKING:
@@ -31,6 +33,8 @@ SMALLER = 0.4  # maximum spread inside levels, relative to that of all rows
 LEAST_SPREAD = 0.05  # minimum spread of a level, as a share of the typical one
 RANGE_STEP = 0.5  # step to which the range of a level is widened, in units of its spread
 MODELLED_DECIMALS = 9  # decimals of offsets
+ROUNDINGS: dict[str, type[Transform]] = {one.kind: one for one in (Decimals, Granular)}
+ROUNDING = {"kind": str, "details": dict}
 
 
 @dataclass(frozen=True)
@@ -118,14 +122,15 @@ class Level(Distance):
 
     kind = "level"
     detail_types = {  # noqa: RUF012
-        **dict.fromkeys(("names", "centres", "spreads", "lows", "highs", "everywhere", "shares"), list)
+        **dict.fromkeys(("names", "centres", "spreads", "lows", "highs", "everywhere"), list),
+        "rounding": dict | None,
     }
     keeps_values = False  # offsets are rounded after drawing
 
     target: Target
     level: Node
     levels: Levels
-    shares: tuple[tuple[int, float], ...] = ()  # of numbers of decimals, see `Decimals`
+    rounding: Transform | None = None  # how drawn values are rounded, if their decimals vary
 
     @property
     def expression(self) -> Node:
@@ -149,9 +154,7 @@ class Level(Distance):
         places = self._places(frame)
         units = outputs[self.target.name].alias("") * places["spread"] + places["centre"]
         values = self.target.values(self.target.rounded(units.alias("")))
-        if not self.shares:
-            return values
-        return Decimals(self.target, self.shares).inverse(frame, {self.target.name: values})
+        return values if self.rounding is None else self.rounding.inverse(frame, {self.target.name: values})
 
     def _places(self, frame: pl.DataFrame) -> pl.DataFrame:
         return self.levels.places(evaluate(self.level, frame))
@@ -161,30 +164,26 @@ class Level(Distance):
         places = self._places(frame)
         units = self.target.units(frame.get_column(self.target.name))
         offsets = (units.cast(pl.Float64) - places["centre"]) / places["spread"]
-        slack = 1e-6 + self._coarsest / places["spread"]
+        slack = 1e-6 + 0.5 * float(self.target.unit) / places["spread"]
         is_inside = (offsets >= places["low"] - slack) & (offsets <= places["high"] + slack)
         return super().faults(frame) | ~is_inside.fill_null(True).alias("")
 
-    @property
-    def _coarsest(self) -> float:
-        """Half a unit of the last decimal of the values with the fewest decimals."""
-        fewest = min((digits for digits, _ in self.shares), default=None)
-        return 0.5 * (float(self.target.unit) if fewest is None else 10.0**-fewest)
-
     def translate(self, wanted: ValueSet, known: Box, relations: Relations) -> Region:
         """Return the offsets of the wanted values from the centre of a known level; of any level otherwise."""
-        name, units = self.target.name, self.target.in_units(wanted)
+        name = self.target.name
+        if self.rounding is not None:
+            (box,) = self.rounding.translate(wanted, known, relations).boxes
+            wanted = box[name]
+        units = self.target.in_units(wanted)
         level = known.get(self.level.column) if isinstance(self.level, Name) else None
         if not units.spans or level is None or not level.is_single or not level.points:
             anywhere = (Span(-np.inf, np.inf),) if units.spans else ()
             return Region(({name: ValueSet(pl.Float64(), wanted.null, spans=anywhere)},), exact=not units.spans)
         assert isinstance(self.level, Name)
         (centre, spread, _, _), *_ = self._places(pl.DataFrame({self.level.column: level.single()})).rows()
-        slack = 2 * self._coarsest if len(wanted.points) < len(wanted.spans) else 0.0
-        spans = merged(
-            Span((span.low - slack - centre) / spread - 1e-9, (span.high + slack - centre) / spread + 1e-9)
-            for span in units.spans
-        )
+        unit = 0.5 * float(self.target.unit)
+        ends = [(span.low - unit, span.high + unit) for span in units.spans]
+        spans = merged(Span((low - centre) / spread - 1e-9, (high - centre) / spread + 1e-9) for low, high in ends)
         return Region(({name: ValueSet(pl.Float64(), wanted.null, spans=spans)},), exact=False)
 
     def resolve(self, known: pl.DataFrame, deduced: pl.DataFrame, *, null_is_value: bool) -> Resolved:
@@ -208,8 +207,8 @@ class Level(Distance):
     def details(self) -> dict[str, Any]:
         levels = self.levels
         columns = {name: list(getattr(levels, name)) for name in ("names", "centres", "spreads", "lows", "highs")}
-        shares = [[digits, share] for digits, share in self.shares]
-        return {**columns, "everywhere": list(levels.everywhere), "shares": shares}
+        rounding = None if self.rounding is None else {"kind": self.rounding.kind, "details": self.rounding.details()}
+        return {**columns, "everywhere": list(levels.everywhere), "rounding": rounding}
 
     @classmethod
     def parse(
@@ -224,15 +223,25 @@ class Level(Distance):
         is_valid = is_valid and all(type(value) is float and is_finite(value) for value in values)
         is_valid = is_valid and all(spread > 0 for spread in (*details["spreads"], details["everywhere"][1]))
         is_valid = is_valid and target.dtype.is_numeric() and target.low is not None
-        is_valid = is_valid and all(
-            isinstance(pair, list) and [*map(type, pair)] == [int, float] and 0 <= pair[0] <= MOST_DECIMALS
-            for pair in details["shares"]
-        )
-        require_details(is_valid and (target.is_float or not details["shares"]), where, "levels out of bounds")
+        require_details(is_valid, where, "levels out of bounds")
         columns = [tuple(column) for column in numbers]
         centre, spread = details["everywhere"]
         levels = Levels(tuple(names), columns[0], columns[1], columns[2], columns[3], (centre, spread))
-        return cls(target, needed_node(node, where), levels, tuple((pair[0], pair[1]) for pair in details["shares"]))
+        rounding = _parse_rounding(target, details["rounding"], dtypes, where)
+        return cls(target, needed_node(node, where), levels, rounding)
+
+
+def _parse_rounding(
+    target: Target, details: dict[str, Any] | None, dtypes: Mapping[str, pl.DataType], where: str
+) -> Transform | None:
+    if details is None:
+        return None
+    fields = parse_fields(details, ROUNDING, MODEL_JSON, where)
+    require_details(fields["kind"] in ROUNDINGS, where, "a rounding of an unknown kind")
+    kind = ROUNDINGS[fields["kind"]]
+    return kind.parse(
+        target, None, parse_fields(fields["details"], kind.detail_types, MODEL_JSON, where), dtypes, where
+    )
 
 
 def left_out_spread(summary: pl.DataFrame, n_known: int) -> float:
