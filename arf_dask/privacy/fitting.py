@@ -92,7 +92,7 @@ def fit_private(
     report.stage("private counts", 1)
     seed = entropy(None)
     accountant = Accountant(budget.rho, budget.level_delta)
-    table = _open_table(parts, privacy, accountant, seed, runner)
+    table = open_table(parts, privacy, accountant, runner)
     one_way, rows = _learn_rows(modelled, privacy, table, budget, seed, report)
     frame = _complete(rows, domains, privacy)
     statement = _statement(privacy, budget, accountant.spendings, domains, one_way)
@@ -117,11 +117,14 @@ def _ledger_entry(privacy: DifferentialPrivacy, budget: Budget) -> dict[str, Any
     }
 
 
-def _open_table(
-    parts: Parts, privacy: DifferentialPrivacy, accountant: Accountant, seed: int, runner: Runner
-) -> TrustedTable:
+def open_table(parts: Parts, privacy: DifferentialPrivacy, accountant: Accountant, runner: Runner) -> TrustedTable:
+    """Choose the rows of every unit, and return the table of them.
+
+    The choice has randomness of its own, which nobody keeps. The seed of the model is public: derived from it, the
+    choice could be repeated, and one more unit would change which rows of all units after it are chosen.
+    """
     unit = privacy.unit_column
-    rng = generator(seed, Stage.PRIVACY, 0)
+    rng = generator(entropy(None), Stage.PRIVACY, 0)
     used = None if unit is None else chosen_rows(parts, unit, privacy.rows_per_unit, runner, rng)
     return TrustedTable(parts, used, privacy.rows_per_unit, accountant, runner)
 

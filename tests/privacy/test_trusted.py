@@ -12,6 +12,7 @@ from arf_dask.privacy.accountant import Accountant
 from arf_dask.privacy.bins import value_cells
 from arf_dask.privacy.declaration import DifferentialPrivacy
 from arf_dask.privacy.domain import column_domains
+from arf_dask.privacy.fitting import open_table
 from arf_dask.privacy.trusted import FIXED_POINT, TrustedTable, group_pairs
 from arf_dask.privacy.units import chosen_rows, most_per_unit
 from arf_dask.runtime.seeds import Stage, generator
@@ -101,3 +102,15 @@ def test_units_are_bounded_across_parts() -> None:
     used = chosen_rows(parts, "id", 2, Threads(1), generator(1, Stage.PRIVACY, 9))
     kept = frame.filter(pl.Series(np.concatenate(used)))
     assert kept["id"].value_counts()["count"].to_list() == [2, 2, 2, 2]
+
+
+def test_the_choice_of_rows_cannot_be_repeated_from_anything_that_is_kept() -> None:
+    """With a public seed, a unit that is added would change which rows of all other units are chosen."""
+    frame = pl.DataFrame({"id": [i % 20 for i in range(400)], "a": [i % 5 for i in range(400)]})
+    private = DifferentialPrivacy(1.0, unit="id", max_rows_per_unit=2, bounds={"a": (0, 4)})
+    parts = one_part(frame)
+    tables = [open_table(parts, private, Accountant(1.0), Threads(1)) for _ in range(2)]
+    first, second = ([part.used for part in table._parts] for table in tables)
+    assert first[0] is not None
+    assert first[0].sum() == second[0].sum() == 40
+    assert (first[0] != second[0]).any()
