@@ -32,7 +32,7 @@ from arf_dask.schema.draft import (
     points_variable,
 )
 from arf_dask.schema.encoding import encode_codes
-from arf_dask.schema.level_order import level_scores
+from arf_dask.schema.level_order import coarse_members, level_scores, nested_order, scored_levels
 from arf_dask.typing import Bundles, Floats, Ints
 
 ORDER_ROWS = 10_000
@@ -125,11 +125,18 @@ def order_levels(schema: Schema, frame: pl.DataFrame) -> Schema:
     buckets = [
         _bucketed(sample_codes[:, v].astype(np.int32), schema.variables[v]) for v in range(sample_codes.shape[1])
     ]
-    level_score_lists = level_scores(buckets)
+    coarse = [_coarse_members(variable) for variable in schema.variables]
+    scored = [scored_levels(states, members) for states, members in zip(buckets, coarse, strict=True)]
+    scores = level_scores(scored)
     ordered_variables = []
-    for variable, score in zip(schema.variables, level_score_lists, strict=True):
-        is_unordered = not variable.is_line and not _is_ordered(variable, schema)
-        ordered_variables.append(_reorder(variable, score) if is_unordered else variable)
+    for number, variable in enumerate(schema.variables):
+        if coarse[number]:
+            others = scored[:number] + scored[number + 1 :]
+            other_scores = scores.rows - scores.levels[number][scored[number].ids]
+            variable = _in_order(variable, nested_order(buckets[number], coarse[number], others, other_scores))
+        elif not variable.is_line and not _is_ordered(variable, schema):
+            variable = _reorder(variable, scores.levels[number])
+        ordered_variables.append(variable)
     return Schema(schema.columns, tuple(ordered_variables), schema.n_rows, find_gates(schema, buckets))
 
 
@@ -148,6 +155,11 @@ def find_gates(schema: Schema, buckets: list[Discrete]) -> tuple[int, ...]:
     strengths = dict(zip(nullable_ids, ties.max(axis=1), strict=True))
     gate_ids = [number for number, strength in strengths.items() if strength >= GATE]
     return tuple(sorted(gate_ids, key=lambda number: -strengths[number])[:MOST_GATES])
+
+
+def _coarse_members(variable: Variable) -> list[Ints]:
+    """Return the levels of the coarse columns of a bundle; none for number lines and single columns."""
+    return [] if variable.is_line or len(variable.columns) == 1 else coarse_members(variable.tokens)
 
 
 def _is_ordered(variable: Variable, schema: Schema) -> bool:
@@ -173,4 +185,8 @@ def _reorder(variable: Variable, score: Floats) -> Variable:
     is_single = len(variable.columns) == 1
     null_rank = np.where(is_single & (variable.tokens[:, 0] == NULL), 0, 1)
     state_order = np.lexsort((np.arange(variable.n_states), score, null_rank))
+    return _in_order(variable, state_order)
+
+
+def _in_order(variable: Variable, state_order: NDArray[np.integer]) -> Variable:
     return points_variable(variable.columns, variable.tokens[state_order])
