@@ -32,7 +32,7 @@ from arf_dask.schema.draft import (
     points_variable,
 )
 from arf_dask.schema.encoding import encode_codes
-from arf_dask.schema.level_order import coarse_members, level_scores, nested_order, scored_levels
+from arf_dask.schema.level_order import coarse_members, level_scores, nested_orders
 from arf_dask.typing import Bundles, Floats, Ints
 
 ORDER_ROWS = 10_000
@@ -125,15 +125,13 @@ def order_levels(schema: Schema, frame: pl.DataFrame) -> Schema:
     buckets = [
         _bucketed(sample_codes[:, v].astype(np.int32), schema.variables[v]) for v in range(sample_codes.shape[1])
     ]
-    coarse = [_coarse_members(variable) for variable in schema.variables]
-    scored = [scored_levels(states, members) for states, members in zip(buckets, coarse, strict=True)]
-    scores = level_scores(scored)
+    scores = level_scores(buckets)
+    coarse = {v: _coarse_members(variable) for v, variable in enumerate(schema.variables)}
+    nested = nested_orders(buckets, {v: members for v, members in coarse.items() if members})
     ordered_variables = []
     for number, variable in enumerate(schema.variables):
-        if coarse[number]:
-            others = scored[:number] + scored[number + 1 :]
-            other_scores = scores.rows - scores.levels[number][scored[number].ids]
-            variable = _in_order(variable, nested_order(buckets[number], coarse[number], others, other_scores))
+        if number in nested:
+            variable = _in_order(variable, nested[number])
         elif not variable.is_line and not _is_ordered(variable, schema):
             variable = _reorder(variable, scores.levels[number])
         ordered_variables.append(variable)

@@ -6,13 +6,13 @@ columns: reciprocal averaging gives every row the mean score of its levels and e
 its rows, until both converge. This is the first axis of multiple correspondence analysis.
 
 The levels of a bundle whose combinations one column names (a zone in a borough, a product in a category) are ordered
-like an address book: by a coarse column first, then by those that refine it, so that a borough is an interval of
-zones and trees can split on it.
+like an address book if that says more about the other variables in rows held back: by a coarse column first, then by
+those that refine it, so that a borough is an interval of zones and trees can split on it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -28,6 +28,7 @@ OWN_VALUE = 0.8  # minimum number of values per combination of a column that nam
 COARSE = 4  # minimum number of combinations per value of a coarse column
 ROWS_PER_LEVEL = 5  # levels of fewer rows on average have no scores of their own
 FUNCTION = 0.95  # minimum share of rows in which a column is a function of another, to be ordered before it
+INTERVALS = 16  # intervals of equal weight by which two orders are compared
 SHRINKAGE = 5.0  # rows by which scores of levels are shrunk towards zero
 
 
@@ -86,6 +87,55 @@ def scored_levels(states: Discrete, coarse: Sequence[Ints]) -> Discrete:
     if not fine:
         return Discrete(np.zeros(n_rows, dtype=np.int32), 1)
     return Discrete(fine[-1][states.ids], int(fine[-1].max()) + 1)
+
+
+def nested_orders(columns: Sequence[Discrete], coarse: Mapping[int, Sequence[Ints]]) -> dict[int, Ints]:
+    """Return the nested order of every bundle for which it is better than the order of its scores.
+
+    Both are learned on every second row, and compared by what their intervals say about the other variables in the
+    rest.
+
+    Args:
+        columns: All variables, with the state of every row for bundles.
+        coarse: Per bundle, the levels of its coarse columns, by state.
+    """
+    if not coarse:
+        return {}
+    half = [Discrete(column.ids[::2], column.n_values) for column in columns]
+    rest = [Discrete(column.ids[1::2], column.n_values) for column in columns]
+    flat_scores, half_orders, scored_rest = level_scores(half).levels, _all_nested(half, coarse), _scored(rest, coarse)
+    better = []
+    for number, order in half_orders.items():
+        others = scored_rest[:number] + scored_rest[number + 1 :]
+        flat_order = np.argsort(flat_scores[number], kind="stable")
+        if _interval_information(rest[number], order, others) > _interval_information(rest[number], flat_order, others):
+            better.append(number)
+    whole = _all_nested(columns, coarse) if better else {}
+    return {number: whole[number] for number in better}
+
+
+def _all_nested(columns: Sequence[Discrete], coarse: Mapping[int, Sequence[Ints]]) -> dict[int, Ints]:
+    scored = _scored(columns, coarse)
+    scores = level_scores(scored)
+    orders = {}
+    for number, levels in coarse.items():
+        others = scored[:number] + scored[number + 1 :]
+        other_scores = scores.rows - scores.levels[number][scored[number].ids]
+        orders[number] = nested_order(columns[number], levels, others, other_scores)
+    return orders
+
+
+def _scored(columns: Sequence[Discrete], coarse: Mapping[int, Sequence[Ints]]) -> list[Discrete]:
+    return [scored_levels(column, coarse.get(number, ())) for number, column in enumerate(columns)]
+
+
+def _interval_information(states: Discrete, order: NDArray[np.integer], others: Sequence[Discrete]) -> float:
+    """Return what intervals of equal weight in an order of the states say about other variables."""
+    counts = np.bincount(states.ids, minlength=states.n_values)[order]
+    interval_of_place = np.minimum((np.cumsum(counts) - counts / 2) * INTERVALS / len(states.ids), INTERVALS - 1)
+    interval = np.empty(states.n_values, dtype=np.int32)
+    interval[order] = interval_of_place.astype(np.int32)
+    return _information(Discrete(interval[states.ids], INTERVALS), others)
 
 
 def nested_order(states: Discrete, coarse: Sequence[Ints], others: Sequence[Discrete], other_scores: Floats) -> Ints:

@@ -7,7 +7,7 @@ import polars as pl
 
 from arf_dask.schema.discrete import Discrete
 from arf_dask.schema.learning import infer_schema
-from arf_dask.schema.level_order import coarse_members, nested_order, scored_levels
+from arf_dask.schema.level_order import coarse_members, nested_order, nested_orders, scored_levels
 
 ZONES = np.array([[0, 0], [1, 0], [2, 0], [3, 0], [4, 1], [5, 1], [6, 1], [7, 1]], dtype=np.int32)  # zone, borough
 
@@ -81,3 +81,13 @@ def test_nested_places_are_ordered_from_coarse_to_fine() -> None:
     [variable] = [v for v in schema.variables if len(v.columns) == 3]
     assert contiguous(variable.tokens[:, 1].tolist())
     assert contiguous(variable.tokens[:, 2].tolist())
+
+
+def test_a_coarse_column_that_says_nothing_does_not_lead() -> None:
+    # Eight states in two groups; what the other variable follows is the number of the state, not its group.
+    rng = np.random.default_rng(5)
+    states = Discrete(rng.integers(0, 8, 2_000).astype(np.int32), 8)
+    group = np.arange(8, dtype=np.int32) % 2
+    other = Discrete((states.ids // 2).astype(np.int32), 4)
+    assert nested_orders([states, other], {0: [group]}) == {}
+    assert nested_orders([states, other], {}) == {}
