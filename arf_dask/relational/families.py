@@ -24,6 +24,8 @@ from arf_dask.runtime.seeds import Stage, generator
 from arf_dask.schema.columns import number_keys
 from arf_dask.typing import Counts, Floats, OnImpossible
 
+REPEATS = 50  # times that a reference is chosen again within its class if a sibling has it
+
 
 @dataclass(frozen=True, eq=False)
 class TablesFitted:
@@ -184,13 +186,49 @@ def _drawn_reference(
         dense = pl.Enum(levels.cast(pl.String))
         own = groups.cast(pl.String).cast(dense).to_physical().cast(pl.Int64).fill_null(-1).to_numpy()
         wanted = wanted_groups.cast(pl.String).cast(dense).to_physical().cast(pl.Int64).fill_null(-1).to_numpy()
-        chosen = _choose_class(fitted, family, link, Candidates(own, weight), wanted, rng)
+        candidates = Candidates(own, weight)
+        chosen = _choose_class(fitted, family, link, candidates, wanted, np.arange(len(wanted)), rng)
+        if link.distinct:
+            chosen = _without_repeats(fitted, family, link, candidates, wanted, chosen, rng)
     index = pl.Series(chosen).set(pl.Series(chosen < 0), None)
     return keys.gather(index) if len(keys) else keys.clear(len(index))
 
 
+def _without_repeats(
+    fitted: TablesFitted,
+    family: Family,
+    link: Link,
+    candidates: Candidates,
+    wanted: Counts,
+    chosen: Counts,
+    rng: np.random.Generator,
+) -> Counts:
+    """Choose again where a row of the same parent refers to the same row already: of its class, then of any class."""
+    parent, chosen = family.parent[link.reference.table], chosen.copy()
+    everywhere = candidates._replace(group=np.zeros_like(candidates.group))
+    for attempt in range(2 * REPEATS):
+        pairs = parent * (len(candidates.group) + 1) + chosen
+        repeated = np.ones(len(pairs), dtype=bool)
+        repeated[np.unique(pairs, return_index=True)[1]] = False
+        rows = np.flatnonzero(repeated & (chosen >= 0))
+        if not len(rows):
+            break
+        if attempt < REPEATS:
+            chosen[rows] = _choose_class(fitted, family, link, candidates, wanted, rows, rng)
+        else:
+            any_class = np.where(wanted >= 0, 0, wanted)
+            chosen[rows] = _choose_class(fitted, family, link, everywhere, any_class, rows, rng)
+    return chosen
+
+
 def _choose_class(
-    fitted: TablesFitted, family: Family, link: Link, candidates: Candidates, wanted: Counts, rng: np.random.Generator
+    fitted: TablesFitted,
+    family: Family,
+    link: Link,
+    candidates: Candidates,
+    wanted: Counts,
+    rows: Counts,
+    rng: np.random.Generator,
 ) -> Counts:
     """Choose a row of the wanted class, else any row; within the same row of the common table, where there is one."""
     everywhere = Candidates(np.zeros_like(candidates.group), candidates.weight)
@@ -201,11 +239,11 @@ def _choose_class(
         n_groups = int(max(candidates.group.max(initial=0), wanted.max(initial=0))) + 1
         inside = place * n_groups + wanted, Candidates(owner * n_groups + candidates.group, candidates.weight)
         attempts = [inside, (place, Candidates(owner, candidates.weight)), *attempts]
-    chosen = np.full(len(wanted), -1, dtype=np.int64)
+    chosen = np.full(len(rows), -1, dtype=np.int64)
     for groups, among in attempts:
-        left = np.flatnonzero((chosen < 0) & (wanted >= 0))
+        left = np.flatnonzero((chosen < 0) & (wanted[rows] >= 0))
         if len(left):
-            chosen[left] = choose(groups[left], among, rng)
+            chosen[left] = choose(groups[rows[left]], among, rng)
     return chosen
 
 

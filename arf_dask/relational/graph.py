@@ -107,7 +107,6 @@ def read_graph(
     declared = None if references is None else [_read_reference(frames, *item) for item in references.items()]
     if declared is None:
         declared = [Reference(*one) for one in find_references(frames, known_keys)]
-    used = {reference.parent for reference in declared}
     for reference in declared:
         if reference.parent not in known_keys and (key := _key_for(reference, frames)) is not None:
             known_keys[reference.parent] = key
@@ -116,7 +115,6 @@ def read_graph(
                 f"references: {reference}: no key is known for {reference.parent!r}. "
                 f"Give keys={{{reference.parent!r}: column}}."
             )
-    known_keys = {name: key for name, key in known_keys.items() if name in used or name in (keys or {})}
     for name, key in known_keys.items():
         check_key(name, frames[name], key)
     for reference in declared:

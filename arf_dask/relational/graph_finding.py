@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 import polars as pl
 
@@ -22,13 +22,12 @@ def find_key(table: str, frame: pl.DataFrame) -> str | None:
     >>> find_key("orders", pl.DataFrame({"no": [1, 2], "order_id": [7, 8], "sum": [1, 1]}))
     'order_id'
     """
-    unique = [one.name for one in frame if not one.null_count() and one.n_unique() == len(one)]
-    return named_key(table, frame[unique])
+    return named_key(table, [one for one in frame if not one.null_count() and one.n_unique() == len(one)])
 
 
-def named_key(table: str, frame: pl.DataFrame) -> str | None:
+def named_key(table: str, columns: Iterable[pl.Series]) -> str | None:
     """Return the column that is named like the key of a table; None if there is none."""
-    candidates = [one.name for one in frame if can_be_key(one.dtype) and has_key_name(one.name)]
+    candidates = [one.name for one in columns if can_be_key(one.dtype) and has_key_name(one.name)]
     own = [name for name in candidates if _names_table(name, table)]
     plain = [name for name in candidates if _plain(name) in ("id", "key", "uuid", "guid")]
     return next(iter([*own, *plain, *candidates]), None)

@@ -104,6 +104,9 @@ class _Tables:
         self.parent: dict[str, Counts] = {}
         references = {name: [one.column for one in graph.references_of(name)] for name in frames}
         self.own = {name: frame.drop(references[name]) for name, frame in frames.items()}
+        for name in graph.context:
+            if not self.own[name].width:  # rows that only refer to others are modelled by a constant
+                self.own[name] = pl.DataFrame({"row": np.ones(frames[name].height, dtype=np.int8)})
         self.kinds: dict[str, dict[str, str]] = {name: {} for name in frames}
         for name, reference in graph.context.items():
             self._add_counts(name, reference)
@@ -190,7 +193,15 @@ def make_link(frames: Mapping[str, pl.DataFrame], graph: TableGraph, reference: 
         return Link(reference, FIXED)
     if reference.parent == reference.table:
         return Link(reference, SELF)
-    return Link(reference, CLASS, _common_table(frames, graph, reference))
+    return Link(reference, CLASS, _common_table(frames, graph, reference), _are_distinct(frames, graph, reference))
+
+
+def _are_distinct(frames: Mapping[str, pl.DataFrame], graph: TableGraph, reference: Reference) -> bool:
+    """Return whether the rows of one parent all refer to different rows, as those of a table of pairs do."""
+    if reference.table not in graph.context:
+        return False
+    pairs = frames[reference.table][[graph.context[reference.table].column, reference.column]].drop_nulls()
+    return not bool(pairs.is_duplicated().any())
 
 
 def _common_table(frames: Mapping[str, pl.DataFrame], graph: TableGraph, reference: Reference) -> str | None:

@@ -35,6 +35,7 @@ class Link:
     reference: Reference
     kind: str  # "fixed": the key itself is drawn; "class": a class of rows; "self": a depth in a hierarchy
     common: str | None = None  # the table above both, within one row of which references stay
+    distinct: bool = False  # whether the rows of one parent all refer to different rows
 
     @property
     def popularity(self) -> str:
@@ -137,8 +138,10 @@ def _mean_columns(referring: pl.DataFrame, target: Counts, n_rows: int) -> Float
         if series.dtype.is_numeric() or series.dtype.is_temporal():
             columns.append(series.rank().fill_null(0.0).to_numpy() / max(len(series), 1))
         elif series.n_unique() <= FEW_LEVELS:
+            series = series.cast(pl.String)
             columns += [
-                (series == level).fill_null(False).cast(pl.Float64).to_numpy() for level in series.unique().sort()
+                (series == level).fill_null(False).cast(pl.Float64).to_numpy()
+                for level in series.drop_nulls().unique().sort()
             ]
     rows = target[is_known]
     counts = np.bincount(rows, minlength=n_rows)

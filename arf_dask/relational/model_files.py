@@ -57,7 +57,7 @@ _TABLE = {
     "sha256": str,
 }
 _REFERENCE = {"table": str, "column": str, "parent": str}
-_LINK = {"reference": dict, "kind": str, "common": str | None}
+_LINK = {"reference": dict, "kind": str, "common": str | None, "distinct": bool}
 _CHAIN = {"relations": dict, "shape": dict, "steps": list, "repeats": list, "parents": list, "base": str | None}
 _SHAPE = {"previous": list, "running": list, "order": str | None, "last_time": float | None}
 
@@ -275,7 +275,7 @@ def _read_link(data: Any, names: list[str]) -> Link:
     fields = parse_fields(data, _LINK, TABLES_JSON, "a link")
     require(fields["kind"] in (FIXED, CLASS, SELF), TABLES_JSON, f"a link of the kind {fields['kind'][:20]!r}")
     require(fields["common"] is None or fields["common"] in names, TABLES_JSON, "a link below an unknown table")
-    return Link(_read_reference(fields["reference"], names), fields["kind"], fields["common"])
+    return Link(_read_reference(fields["reference"], names), fields["kind"], fields["common"], fields["distinct"])
 
 
 def _read_columns(table: Mapping[str, Any]) -> dict[str, pl.DataType]:

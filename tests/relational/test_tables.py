@@ -259,6 +259,32 @@ def test_a_resumed_run_gives_the_same_bytes(model: Any, tmp_path: Path) -> None:
 def test_a_cluster_writes_the_same_bytes(model: Any, tmp_path: Path) -> None:
     model = several_blocks(model)
     model.sample_parquet(tmp_path / "threads", 100, seed=3, rows_per_file=50)
-    with LocalCluster(n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None) as cluster:
+    with LocalCluster(n_workers=2, threads_per_worker=1, processes=True, dashboard_address="127.0.0.1:0") as cluster:
         model.sample_parquet(tmp_path / "cluster", 100, seed=3, rows_per_file=50, client=cluster.get_client())
     assert bytes_of(tmp_path / "cluster") == bytes_of(tmp_path / "threads")
+
+
+def test_a_table_of_pairs_holds_no_pair_twice() -> None:
+    rng = np.random.default_rng(0)
+    students = pl.DataFrame({"id": range(60), "level": rng.choice(["a", "b"], 60)})
+    courses = pl.DataFrame({"id": range(15), "level": rng.choice(["a", "b"], 15)})
+    pairs = pl.DataFrame({"student_id": rng.integers(0, 60, 300), "course_id": rng.integers(0, 15, 300)}).unique()
+    tables = {"students": students, "courses": courses, "enrolments": pairs}
+    twin = arf_dask.fit_tables(tables, keys={"students": "id", "courses": "id"}, seed=1, **FAST).sample(seed=1)
+    assert twin["enrolments"].is_unique().all()
+    assert twin["enrolments"]["course_id"].is_in(twin["courses"]["id"].implode()).all()
+
+
+def test_null_references_and_rows_without_columns_of_their_own(shop: Any) -> None:
+    is_null = pl.int_range(pl.len()) % 7 == 0
+    orders = shop["orders"].with_columns(customer_id=pl.when(is_null).then(None).otherwise("customer_id"))
+    references = {"orders.customer_id": "customers"}
+    twin = arf_dask.fit_tables(
+        {"customers": shop["customers"], "orders": orders}, references=references, seed=1, **FAST
+    ).sample(seed=1)
+    assert 0.08 < twin["orders"]["customer_id"].null_count() / twin["orders"].height < 0.22
+    visits = orders.select("customer_id").drop_nulls()
+    twin = arf_dask.fit_tables(
+        {"customers": shop["customers"], "visits": visits}, references={"visits.customer_id": "customers"}, **FAST
+    ).sample(seed=1)
+    assert twin["visits"]["customer_id"].is_in(twin["customers"]["id"].implode()).all()
