@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 import polars as pl
 
-from arf_dask.data.value_sets import Box, Region
+from arf_dask.data.value_sets import Box, Region, ValueSet
 from arf_dask.errors import ImpossibleConditionError
 from arf_dask.inference.density import ZeroProbabilityError
 from arf_dask.inference.forge import BLOCK_ROWS, Sampler
@@ -76,11 +76,29 @@ class Checked(NamedTuple):
 
     def _rebuilt(self, modelled: pl.DataFrame) -> pl.DataFrame:
         rows = self.relations.inverse(modelled)
-        if self.given is None or len(self.given.boxes) != 1:
+        if self.given is None:
             return rows
-        # Single values that are given are not rounded.
-        given_values = single_values(self.given.boxes[0], rows.height)
+        # Values that are given are not rounded.
+        choices = self._choices()
+        rows = rows.with_columns(self._chosen(rows, modelled, name, known) for name, known in choices.items())
+        given_values = single_values(self.given.boxes[0], rows.height) if len(self.given.boxes) == 1 else {}
         return rows.with_columns([given_values[name] for name in self.relations.separate if name in given_values])
+
+    def _choices(self) -> dict[str, ValueSet]:
+        """The single values that are given for columns that are rounded after drawing."""
+        choices: dict[str, list[ValueSet]] = {}
+        for box in () if self.given is None else self.given.boxes:
+            for name in self.relations.separate:
+                is_chosen = name in box and self.relations.targets[name].one_to_one
+                if is_chosen and box[name].spans and len(box[name].points) == len(box[name].spans):
+                    choices.setdefault(name, []).append(box[name])
+        return {name: ValueSet.union(sets) for name, sets in choices.items()}
+
+    def _chosen(self, rows: pl.DataFrame, modelled: pl.DataFrame, name: str, given: ValueSet) -> pl.Series:
+        """Return a column in which drawn values that are among the given ones are not rounded."""
+        transform = self.relations.targets[name]
+        drawn = transform.unchanged({part: modelled.get_column(part) for part in transform.outputs}).alias(name)
+        return drawn.zip_with(pl.Series(given.contains(drawn)), rows.get_column(name))
 
     def wrong(self, rows: pl.DataFrame) -> Flags:
         """Flag rows that violate a rule or the condition."""

@@ -1,4 +1,4 @@
-"""Search for the transform of a single column: a grid, rounded numbers, a format of dates, a pattern of hours.
+"""Search for the transform of a single column: a grid, rounded numbers, dates or numbers in text, a pattern of hours.
 
 Every transform brings its own search; this module says which of them concern a column, and which comes first.
 """
@@ -15,6 +15,7 @@ from arf_dask.rules.transforms import Transform
 from arf_dask.rules.transforms.chain import Chain
 from arf_dask.rules.transforms.granular import find_granularity
 from arf_dask.rules.transforms.grid import Indexed, find_calendar_grid, find_multiples
+from arf_dask.rules.transforms.number_texts import find_number_form
 from arf_dask.rules.transforms.texts import find_form
 from arf_dask.rules.transforms.times import find_parts
 
@@ -33,9 +34,7 @@ def find_grid(series: pl.Series, target: Target, *, clock: bool = False, form: s
     if len(series) - series.null_count() < LEAST_ROWS:
         return None
     if isinstance(series.dtype, pl.String | pl.Categorical):
-        parsed = find_form(series, target, form)
-        inner = None if parsed is None else find_grid(parsed.read(series), parsed.modelled_target)
-        return parsed if parsed is None or inner is None else Chain(parsed, inner)
+        return _text_grid(series, target, form)
     if clock:
         return Indexed(target, "clock")
     if target.is_float:
@@ -45,6 +44,20 @@ def find_grid(series: pl.Series, target: Target, *, clock: bool = False, form: s
     if isinstance(series.dtype, pl.Date | pl.Datetime):
         return find_calendar_grid(series, target) or find_parts(series, target)
     return None
+
+
+def _text_grid(series: pl.Series, target: Target, form: str | None) -> Transform | None:
+    """Return the transform of texts that are dates or numbers, with that of the dates or numbers if there is one."""
+    parsed = find_form(series, target, form)
+    if parsed is not None:
+        inner = find_grid(parsed.read(series), parsed.modelled_target)
+        return parsed if inner is None else Chain(parsed, inner)
+    numbered = None if form is not None else find_number_form(series, target)
+    if numbered is None:
+        return None
+    rounded = find_granularity(numbered.read(series), numbered.modelled_target)
+    is_rounded = rounded is not None and rounded.is_confirmed(numbered.modelled_target)
+    return Chain(numbered, rounded) if rounded is not None and is_rounded else numbered
 
 
 def with_zones(grids: Sequence[Transform], formulas: Sequence[Node], columns: Collection[str]) -> list[Transform]:

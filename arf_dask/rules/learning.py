@@ -14,6 +14,7 @@ import polars as pl
 from arf_dask.data.checks import check_same_columns
 from arf_dask.data.date_search import are_dates
 from arf_dask.data.key_learning import names_rows
+from arf_dask.data.number_texts import holds_numbers
 from arf_dask.data.parts import DataPart, PartGroup, Parts, group_parts
 from arf_dask.errors import DataError, RuleWarning, warn_user
 from arf_dask.rules.building import Suggested, build, named_columns, suggest
@@ -187,7 +188,9 @@ def _names_rows(series: pl.Series, n_rows: int) -> bool:
     n_distinct = known_values.n_unique()
     if not series.dtype.is_integer() and sampling_factor > 1 and n_distinct < SURELY_DIFFERENT * len(known_values):
         return False  # texts that repeat in the sample repeat more often in the whole table
-    return not are_dates(known_values) and names_rows(series.name, series.dtype, len(known_values), n_distinct, bounds)
+    if are_dates(known_values) or holds_numbers(known_values):
+        return False
+    return names_rows(series.name, series.dtype, len(known_values), n_distinct, bounds)
 
 
 def _broken_share(rule: Rule, n_rows: int) -> str:

@@ -10,6 +10,7 @@ import pytest
 from polars.testing import assert_series_equal
 
 import arf_dask
+from arf_dask.data.number_texts import NumberForm
 from arf_dask.data.value_sets import Region, ValueSet
 from arf_dask.rules.grammar import parse_expression
 from arf_dask.rules.relations import Relations
@@ -23,6 +24,7 @@ from arf_dask.rules.transforms.granular import Granular
 from arf_dask.rules.transforms.grid import Indexed
 from arf_dask.rules.transforms.hours import Hourless
 from arf_dask.rules.transforms.level import Level, Levels
+from arf_dask.rules.transforms.number_texts import Numbered
 from arf_dask.rules.transforms.texts import Parsed
 from arf_dask.rules.transforms.times import Timed
 from arf_dask.storage.rule_fields import describe_relations, parse_relations
@@ -60,6 +62,7 @@ FRAME = pl.DataFrame(
 )
 FRAME = FRAME.with_columns(
     pl.col("month").dt.to_string("%Y/%m/%d").alias("month text"),
+    pl.format("${}", (pl.col("price") // 1).cast(pl.Int64)).alias("cost"),
     pl.col("seen").dt.to_string("%Y-%m-%d %H:%M").alias("seen text"),
     pl.col("at").dt.to_string("%Y-%m-%dT%H:%M:%SZ").cast(pl.Categorical).alias("at text"),
 )
@@ -78,6 +81,12 @@ def parsed(name: str, form: str) -> Parsed:
     units = blank.modelled_target.units(blank.read(FRAME[name]))
     low, high = units.to_list()[units.arg_min() or 0], units.to_list()[units.arg_max() or 0]
     return Parsed(Target(name, FRAME.schema[name], None, low, high, nullable=False), form)
+
+
+def numbered(name: str) -> Numbered:
+    low, high = (FRAME["price"] // 1).min(), (FRAME["price"] // 1).max()
+    ends = Target(name, pl.String(), None, int(low), int(high), nullable=False)  # type: ignore[arg-type]
+    return Numbered(ends, NumberForm("$", "", "", ".", 0, "none"))
 
 
 EXAMPLES: dict[str, Transform] = {
@@ -100,6 +109,8 @@ EXAMPLES: dict[str, Transform] = {
         Decimals(target("weight", 1), ((0, 0.3),)),
     ),
     "dates": parsed("day", "%d.%m.%Y"),
+    "numbers": numbered("cost"),
+    "numbers, granular": Chain(numbered("cost"), Granular(target("low", 0), (5.0,), ((0.3, 0.7),))),
     "hours": Hourless(target("at"), "hour"),
     "parts": Timed(target("seen"), weekday=True),
     "dates, grid": Chain(parsed("month text", "%Y/%m/%d"), Indexed(target("month"), "month_start")),
@@ -179,7 +190,17 @@ def test_a_value_lies_in_a_set_if_and_only_if_what_is_modelled_lies_in_its_trans
             assert (is_inside == is_wanted).all()
         overlaps = sum((in_region(Region((box,)), modelled).astype(int) for box in region.boxes), np.zeros(N, int))
         assert overlaps.max(initial=0) <= 1  # disjoint boxes
-    if kind not in ("computed", "state", "gap", "clock", "decimals", "granular", "level", "level, rounded"):
+    if kind not in (
+        "computed",
+        "state",
+        "gap",
+        "clock",
+        "decimals",
+        "granular",
+        "numbers, granular",
+        "level",
+        "level, rounded",
+    ):
         assert all(relations.translate({name: one}, observed=True).exact for one in sets_of(FRAME[name]))
 
 

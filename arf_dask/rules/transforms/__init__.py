@@ -12,6 +12,7 @@ from arf_dask.rules.transforms.granular import Granular
 from arf_dask.rules.transforms.grid import Indexed
 from arf_dask.rules.transforms.hours import Hourless
 from arf_dask.rules.transforms.level import Level
+from arf_dask.rules.transforms.number_texts import Numbered
 from arf_dask.rules.transforms.texts import Parsed
 from arf_dask.rules.transforms.times import Timed
 
@@ -20,5 +21,19 @@ __all__ = ["TRANSFORMS", "Resolved", "Transform", "in_order"]
 # The kinds of transforms by their names in model files.
 TRANSFORMS: dict[str, type[Transform]] = {
     one.kind: one
-    for one in (Computed, Stated, Gap, ClockGap, Indexed, Decimals, Granular, Parsed, Hourless, Timed, Chain, Level)
+    for one in (
+        Computed,
+        Stated,
+        Gap,
+        ClockGap,
+        Indexed,
+        Decimals,
+        Granular,
+        Parsed,
+        Numbered,
+        Hourless,
+        Timed,
+        Chain,
+        Level,
+    )
 }

@@ -131,6 +131,10 @@ class Transform(ABC):
         """Rebuild the column as `inverse` does; where no value is modelled so, return a mark that `faults` flags."""
         return self.inverse(frame, outputs)
 
+    def unchanged(self, outputs: Mapping[str, pl.Series]) -> pl.Series:
+        """Return the values as they were drawn, where `inverse` changes them (see `keeps_values`)."""
+        return outputs[self.target.name]
+
     def unmarked(self, series: pl.Series) -> pl.Series:
         """Return rebuilt values with null instead of the mark of `rebuild`."""
         return series

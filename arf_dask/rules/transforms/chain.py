@@ -17,8 +17,10 @@ from arf_dask.data.value_sets import Box, Region, ValueSet
 from arf_dask.rules.expressions import Node
 from arf_dask.rules.targets import Target
 from arf_dask.rules.transforms.base import MODEL_JSON, Link, Repair, Resolved, Transform, nulls_where, require_details
+from arf_dask.rules.transforms.granular import Granular
 from arf_dask.rules.transforms.grid import Indexed
 from arf_dask.rules.transforms.hours import Hourless
+from arf_dask.rules.transforms.number_texts import Numbered
 from arf_dask.rules.transforms.texts import Parsed
 from arf_dask.rules.transforms.times import Timed
 from arf_dask.typing import Flags
@@ -26,8 +28,8 @@ from arf_dask.typing import Flags
 if TYPE_CHECKING:
     from arf_dask.rules.relations import Relations
 
-FIRST: dict[str, type[Link]] = {one.kind: one for one in (Parsed,)}
-SECOND: dict[str, type[Transform]] = {one.kind: one for one in (Indexed, Timed, Hourless)}
+FIRST: dict[str, type[Link]] = {one.kind: one for one in (Parsed, Numbered)}
+SECOND: dict[str, type[Transform]] = {one.kind: one for one in (Indexed, Timed, Hourless, Granular)}
 LINK = {"kind": str, "details": dict}
 
 
@@ -87,6 +89,10 @@ class Chain(Transform):
     def rebuild(self, frame: pl.DataFrame, outputs: Mapping[str, pl.Series]) -> pl.Series:
         return self.first.inverse(frame, {self.target.name: self.second.rebuild(frame, outputs)})
 
+    def unchanged(self, outputs: Mapping[str, pl.Series]) -> pl.Series:
+        values = self.second.unchanged(outputs)
+        return self.first.inverse(pl.DataFrame(height=len(values)), {self.target.name: values})
+
     def unmarked(self, series: pl.Series) -> pl.Series:
         between = self._between(pl.DataFrame({self.target.name: series})).get_column(self.target.name)
         unmarked = self.second.unmarked(between)
@@ -114,7 +120,9 @@ class Chain(Transform):
         return self.first.measured(series)
 
     def is_confirmed(self, target: Target) -> bool:
-        return self.first.is_confirmed(target) and self.second.is_confirmed(target)
+        return self.first.is_confirmed(target) and self.second.is_confirmed(
+            self.first.with_target(target).modelled_target
+        )
 
     def implies(self, wanted: ValueSet, relations: Relations) -> Box:
         region = self.first.translate(wanted, {}, relations)

@@ -25,7 +25,8 @@ if TYPE_CHECKING:
     from arf_dask.rules.relations import Relations
 
 LEAST_ROWS = 100  # minimum number of sampled rows with infrequent values
-SPIKE_ROWS = 3  # sampled rows with the same value: it is frequent
+SPIKE_ROWS = 3  # sampled rows with the same value: it is frequent, ...
+WHOLE_TABLE, ROWS_OF_WHOLE = 1_500, 10  # ... or 10 rows, if the sample is the whole table (see `bins.find_atoms`)
 MOST_SPIKES = 200
 MOST_STEPS = 6
 SIZES = 8  # intervals of numbers that have shares of their own
@@ -103,11 +104,12 @@ class Granular(Transform):
 
     def translate(self, wanted: ValueSet, known: Box, relations: Relations) -> Region:
         spans = wanted.spans
-        if len(wanted.points) < len(spans):
-            # A number inside an interval may have been moved from outside it. Single values stay: they are given.
+        only_points = len(wanted.points) == len(spans)  # which stay, as they are given
+        if not only_points:
+            # A number inside an interval may have been moved from outside it.
             margin = self.steps[0] if self.target.is_float else int(np.ceil(self.steps[0]))
             spans = merged(Span(span.low - margin, span.high + margin) for span in spans)
-        return Region(({self.target.name: ValueSet(wanted.dtype, wanted.null, wanted.nan, spans)},), exact=False)
+        return Region(({self.target.name: ValueSet(wanted.dtype, wanted.null, wanted.nan, spans)},), exact=only_points)
 
     def faults(self, frame: pl.DataFrame) -> pl.Series:
         """Flag no rows: moved values are always valid."""
@@ -172,15 +174,16 @@ def find_granularity(series: pl.Series, target: Target) -> Granular | None:
     values = _floats(series)
     values = values[np.isfinite(values) & (np.abs(values) < LARGEST)]
     distinct, counts = np.unique(values, return_counts=True)
-    rare = distinct[counts < SPIKE_ROWS]
+    is_frequent = counts >= (SPIKE_ROWS if len(series) >= WHOLE_TABLE else ROWS_OF_WHOLE)
+    rare = np.repeat(distinct[~is_frequent], counts[~is_frequent])
     if len(rare) < LEAST_ROWS or (target.decimals is not None and target.decimals > -EXPONENTS.start):
         return None
     steps = _steps(rare, target)
     if not steps:
         return None
     cuts, shares = _shares(rare, steps)
-    frequent = distinct[counts >= SPIKE_ROWS]
-    common = np.sort(frequent[np.argsort(-counts[counts >= SPIKE_ROWS], kind="stable")][:MOST_SPIKES])
+    frequent = distinct[is_frequent]
+    common = np.sort(frequent[np.argsort(-counts[is_frequent], kind="stable")][:MOST_SPIKES])
     return Granular(target, steps, shares, cuts, tuple(map(float, common)))
 
 
