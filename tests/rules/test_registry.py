@@ -62,7 +62,7 @@ FRAME = pl.DataFrame(
 )
 FRAME = FRAME.with_columns(
     pl.col("month").dt.to_string("%Y/%m/%d").alias("month text"),
-    pl.format("${}", (pl.col("price") // 1).cast(pl.Int64)).alias("cost"),
+    pl.Series("cost", [f"${number}" for number in np.random.default_rng(5).integers(1, 900, N)]),
     pl.col("seen").dt.to_string("%Y-%m-%d %H:%M").alias("seen text"),
     pl.col("at").dt.to_string("%Y-%m-%dT%H:%M:%SZ").cast(pl.Categorical).alias("at text"),
 )
@@ -84,8 +84,8 @@ def parsed(name: str, form: str) -> Parsed:
 
 
 def numbered(name: str) -> Numbered:
-    low, high = (FRAME["price"] // 1).min(), (FRAME["price"] // 1).max()
-    ends = Target(name, pl.String(), None, int(low), int(high), nullable=False)  # type: ignore[arg-type]
+    dollars = FRAME[name].str.strip_chars("$").cast(pl.Int64).sort().to_list()
+    ends = Target(name, pl.String(), None, dollars[0], dollars[-1], nullable=False)
     return Numbered(ends, NumberForm("$", "", "", ".", 0, "none"))
 
 
