@@ -19,6 +19,7 @@ from arf_dask.cli.options import (
     GATE,
     GIVEN_HELP,
     LEARNING,
+    PRIVACY,
     READING,
     REFINE,
     RELEASING,
@@ -28,6 +29,7 @@ from arf_dask.cli.options import (
     STORES,
 )
 from arf_dask.cli.outcome import FAILED, Commands, print_json, reported
+from arf_dask.cli.private import PrivateOptions, domain_template, read_private
 from arf_dask.cli.questions import (
     expect_command,
     impute_command,
@@ -108,6 +110,7 @@ def cli() -> None:
 @LEARNING
 @STORES
 @RELEASING
+@PRIVACY
 @click.option("--holdout-to", metavar="FILE", help="File for the rows that --holdout excludes, for `arf-dask report`.")
 @SHARED
 def fit_command(sources: tuple[str, ...], path: str, **options: Any) -> None:
@@ -121,8 +124,9 @@ def fit_command(sources: tuple[str, ...], path: str, **options: Any) -> None:
             raise click.UsageError("--holdout-to: no rows are held out. Give --holdout SHARE too.")
         check_output(options["holdout_to"], "overwrite", ROWS_PER_FILE)
     check_model_target(path, storage_options_of(path, options))
+    private = read_private(options)
     with reported(options) as result, readable_sources(sources) as found:
-        model = _fit(_open(found, options), options)
+        model = _fit(_open(found, options), options, private)
         model.save(path, storage_options=storage_options_of(path, options))
         result.update({"model": path, **describe_model(model)})
         result["summary"] = f"{model!r}\nwritten to {path}"
@@ -186,6 +190,19 @@ def synthesize_command(sources: tuple[str, ...], n: int | None, **options: Any) 
             drawing = {"given": given, "on_impossible": options["on_impossible"], "seed": model.options["seed"]}
             drawn = model.sample(rows, frame="lazy", **drawing).head(JUDGED_ROWS).collect()
             _report(model, data, drawn, options, result)
+
+
+@cli.command("domain", epilog=CODES)
+@click.argument("path", metavar="IN")
+@click.option("--template", is_flag=True, required=True, expose_value=False, help="Write a template to stdout.")
+@click.option("--debug", is_flag=True, expose_value=False, help="Show where an error comes from.")
+def domain_command(path: str) -> None:
+    """Print a file to fill in for `fit --epsilon --domain`, from the names and types of the columns of IN alone.
+
+    Declare bounds and levels that are possible, not those that occur. "key": true or "ORD-####" marks an identifier;
+    a column that is left as it is has no declaration.
+    """
+    click.echo(domain_template(read_dtypes(path)))
 
 
 @cli.command("report", epilog=CODES)
@@ -294,7 +311,7 @@ def _n_rows(model: Model, data: Split) -> int:
     return learned + (0 if data.holdout is None else data.holdout.height)
 
 
-def _fit(data: Split, options: dict[str, Any]) -> Model:
+def _fit(data: Split, options: dict[str, Any], private: PrivateOptions | None = None) -> Model:
     fit_options: dict[str, Any] = {name: options[name] for name in FIT_OPTIONS}
     columns = dict(_kind(text) for text in options["columns"])
     bundles: Any = [names.split(",") for names in options["bundles"]]
@@ -310,14 +327,16 @@ def _fit(data: Split, options: dict[str, Any]) -> Model:
             **fit_options,
             refine=REFINE[options["refine"]],
             columns=columns,
-            keys=list(options["keys"]),
+            keys=[*options["keys"], *(() if private is None else private.keys)],
             renew=list(options["renew"]),
             bundles=bundles,
             rules=list(options["rules"]),
             find_rules=options["find_rules"],
             strict_rules=options["strict_rules"],
             allow_copies=options["allow_copies"],
-            seed=options["seed"],
+            seed=options["seed"] if private is None else None,
+            privacy=None if private is None else private.privacy,
+            privacy_ledger=None if private is None else private.ledger,
             progress=_progress(options),
             storage_options=storage_options(options),
             read_options=read_options(options),

@@ -175,6 +175,16 @@ RELEASING = option_group(
         "--holdout", metavar="SHARE|PATH", help="Rows excluded from training: a share such as 0.1, or a file."
     ),
 )
+PRIVACY = option_group(
+    click.option("--epsilon", type=float, metavar="E", help="Fit with differential privacy of this epsilon."),
+    click.option("--delta", type=float, metavar="D", help="The delta of the guarantee. Default: 1e-9."),
+    click.option(
+        "--unit", metavar="NAME", help="The column that identifies whom the guarantee protects. Default: rows."
+    ),
+    click.option("--max-rows-per-unit", type=int, metavar="N", help="Maximum number of rows per unit that are used."),
+    click.option("--domain", metavar="FILE", help="Declared bounds and levels; see `arf-dask domain`."),
+    click.option("--privacy-ledger", metavar="FILE", help="A file or URL that adds up private fits of this table."),
+)
 GATE = option_group(
     click.option("--max-attack-auc", type=float, help="Publish only if no membership attack exceeds this AUC."),
     click.option("--max-c2st", type=float, help="Publish only if a detector does not exceed this AUC."),
