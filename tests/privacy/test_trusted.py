@@ -112,5 +112,6 @@ def test_the_choice_of_rows_cannot_be_repeated_from_anything_that_is_kept() -> N
     tables = [open_table(parts, private, Accountant(1.0), Threads(1)) for _ in range(2)]
     first, second = ([part.used for part in table._parts] for table in tables)
     assert first[0] is not None
+    assert second[0] is not None
     assert first[0].sum() == second[0].sum() == 40
     assert (first[0] != second[0]).any()
