@@ -22,6 +22,12 @@ def run(script: str, *words: object) -> str:
     return done.stdout
 
 
+def test_a_shop_of_four_tables_holds_together() -> None:
+    told = run("tables.py")
+    assert "0 orders are older than their customer" in told
+    assert "0 of " in told.split("customer\n")[-1]
+
+
 def test_the_batch_job_runs_on_a_cluster_and_again(tmp_path: Path) -> None:
     retail_orders(600).write_parquet(tmp_path / "orders.parquet")
     words = (tmp_path / "*.parquet", tmp_path / "out", 5_000, "--rows-per-file", 2_000)
