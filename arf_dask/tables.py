@@ -133,7 +133,7 @@ def _options(
         unknown = [name for name in given or () if name not in frames]
         if unknown:
             raise OptionError(f"{where}: no table {unknown[0]!r}. There are {', '.join(map(repr, frames))}.")
-    for name in ("keys", "bundles"):
+    for name in ("keys", "bundles", "renew"):
         if name in options:
             raise OptionError(
                 f"no option {name!r} in fit_tables. Available: {', '.join(TableOptions.__annotations__)}."

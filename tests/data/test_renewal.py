@@ -129,3 +129,8 @@ def test_people_in_several_rows_are_warned_of() -> None:
 def test_columns_that_cannot_be_renewed_are_refused(options: dict[str, object], match: str) -> None:
     with pytest.raises(arf_dask.OptionError, match=match):
         arf_dask.fit(shops(), trees=2, seed=1, **options)  # type: ignore[arg-type]
+
+
+def test_several_tables_refuse_renewed_columns_rather_than_ignore_them() -> None:
+    with pytest.raises(arf_dask.OptionError, match="no option 'renew' in fit_tables"):
+        arf_dask.fit_tables({"shops": shops()}, seed=1, renew=["shop"])  # type: ignore[call-arg]
