@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from arf_dask.forest.dependence_learning import NO_STRUCTURE, Structure, fit_dependence
 from arf_dask.forest.leaf_sums import LeafSums, sums_table
-from arf_dask.forest.smoothing import STRENGTH
+from arf_dask.forest.smoothing import prior_strength
 from arf_dask.forest.tables import (
     Bounds,
     Entries,
@@ -96,7 +96,7 @@ def _empty_tables(
 ) -> LeafTables:
     """Return the tables of the model before any leaf is fitted."""
     support = "observed" if family == "uniform" else support  # a uniform has no tails
-    strengths = [STRENGTH if v.n_states > 1 else 0.0 for v in schema.variables]
+    strengths = [prior_strength(variable, schema.n_rows) for variable in schema.variables]
     # All rows in every leaf is correct for trees of one leaf, the only trees if no variable is modelled.
     coverage = np.full(sum(map(count_leaves, trees)), schema.n_rows, dtype=np.int64)
     variables = variable_tables(schema, histograms, strengths, support)

@@ -25,6 +25,8 @@ from arf_dask.schema.encoding import states_of_codes
 from arf_dask.typing import Counts, Floats, Ints
 
 STRENGTH = 2.0
+SPARSE_STRENGTH = 1000.0  # of bundles with few rows per combination
+ROWS_PER_STATE = 5  # bundles with fewer rows per combination are sparse
 
 
 class RowShares(NamedTuple):
@@ -33,6 +35,16 @@ class RowShares(NamedTuple):
     own: Floats  # of a row in the leaf
     parent: Floats  # of a row under its parent
     column: Floats  # of a row of the column inside the leaf's box
+
+
+def prior_strength(variable: Variable, n_rows: int) -> float:
+    """Return the weight of the prior of a variable in every leaf, in rows.
+
+    A bundle with few rows per combination, such as the products of a shop, has a strong prior: the combinations of its
+    box. Otherwise every leaf would tell which combinations its training rows have.
+    """
+    is_sparse = len(variable.columns) > 1 and not variable.is_line and variable.n_states * ROWS_PER_STATE > n_rows
+    return SPARSE_STRENGTH if is_sparse else STRENGTH if variable.n_states > 1 else 0.0
 
 
 def leaf_probabilities(

@@ -4,6 +4,7 @@ import numpy as np
 import polars as pl
 import pytest
 
+from arf_dask.forest.smoothing import prior_strength
 from arf_dask.schema.discrete import Discrete
 from arf_dask.schema.learning import infer_schema
 from arf_dask.schema.near_functions import exceptions, find_near_functions, is_sparse, most_exceptions, repeats_enough
@@ -130,3 +131,11 @@ def test_measurements_with_few_rows_per_value_determine_nothing() -> None:
     frame = pl.DataFrame({"weight": weights[person], "sex": sex[person], "pay": rng.gamma(2, 9, 3_000)})
     assert bundles(frame) == []
     assert bundles(frame.rename({"weight": "person_id"})) == [{"person_id", "sex"}]
+
+
+def test_bundles_with_few_rows_per_combination_have_a_strong_prior() -> None:
+    frame = sales()
+    schema = infer_schema(frame, kinds={}, keys=[])
+    strengths = [prior_strength(variable, frame.height) for variable in schema.variables]
+    assert strengths == [1_000.0, *[2.0] * (len(strengths) - 1)]
+    assert prior_strength(schema.variables[0], 10**6) == 2.0
