@@ -101,6 +101,23 @@ def learn_chain(rows: ChildRows, options: Options, min_subjects: int, seed: int,
 
 def _learn_relations(rows: ChildRows, options: Options, report: Progress) -> Relations:
     fixed = {*options.columns, *options.bundled(), *([] if rows.order is None else [rows.order])}
+    relations = _relations_without(fixed, rows, options, report)
+    loose = _loosely_ordered(relations)
+    return _relations_without(fixed | loose, rows, options, report) if loose else relations
+
+
+def _loosely_ordered(relations: Relations) -> set[str]:
+    """Return the columns that are modelled by a gap because of an order that some rows break.
+
+    Trees of a chain see both columns anyway; a gap below zero in some rows only blurs them.
+    """
+    orders = [rule for rule in relations.rules if rule.kind == "order"]
+    exact = {name for rule in orders if rule.exact for name in rule.columns[1:]}
+    loose = {name for rule in orders if not rule.exact for name in rule.columns}
+    return (loose - exact) & set(relations.targets)
+
+
+def _relations_without(fixed: set[str], rows: ChildRows, options: Options, report: Progress) -> Relations:
     return learn_relations(
         one_part(rows.frame),
         rules=options.rules,
