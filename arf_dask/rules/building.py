@@ -29,7 +29,7 @@ from arf_dask.rules.transforms.chain import without_hour
 from arf_dask.rules.transforms.decimals import Decimals
 from arf_dask.rules.transforms.formula import Computed, Stated, text_sentinel
 from arf_dask.rules.transforms.gap import Gap
-from arf_dask.rules.transforms.gap_search import is_modelled_by_gap, is_tie, typical_gap, with_clock_gaps
+from arf_dask.rules.transforms.gap_search import is_modelled_by_gap, is_narrow, is_tie, typical_gap, with_clock_gaps
 from arf_dask.rules.transforms.granular import Granular
 from arf_dask.rules.transforms.hours import hour_source
 from arf_dask.rules.transforms.level import SMALLER, Level, finish_levels, left_out_spread
@@ -361,7 +361,8 @@ def _take_near_orders(
             gaps.append((typical_gap(gap, sample), gap, rule))
     for _, gap, rule in sorted(gaps, key=lambda one: one[0]):
         is_free = gap.target.name not in transforms and rule not in rules
-        if is_free and in_order([*transforms.values(), gap]) is not None and is_modelled_by_gap(gap, sample):
+        is_useful = is_free and is_narrow(gap, sample) and is_modelled_by_gap(gap, sample)
+        if is_useful and in_order([*transforms.values(), gap]) is not None:
             transforms[gap.target.name] = gap
             rules.append(rule)
 

@@ -70,3 +70,11 @@ def test_a_gap_has_one_base_and_a_column_beside_it_is_modelled_below() -> None:
         assert (drawn[lower] <= drawn[upper]).all()
     assert (drawn["close"] == drawn["low"]).mean() == pytest.approx(np.mean(close == low), abs=0.03)
     assert (drawn["adjusted"] == drawn["close"]).mean() == pytest.approx(np.mean(adjusted == close), abs=0.06)
+
+
+def test_a_gap_that_varies_as_much_as_its_column_is_no_gap() -> None:
+    rng = np.random.default_rng(5)
+    games = 1 + rng.exponential(40, N).astype(int)
+    strikeouts = (games * rng.uniform(0.0, 1.02, N)).round().astype(int) + (rng.random(N) < 0.02)
+    model = fitted(pl.DataFrame({"games": games, "strikeouts": strikeouts}))
+    assert [rule.text for rule in model.rules if rule.kind == "order"] == []

@@ -29,6 +29,7 @@ LEAST_ROWS = 500  # smaller samples do not tell how often an order would be brok
 WINDOW_SHARE = 0.1  # share of the rows, similar in the lower column, among which the upper column is exchanged
 RARELY_BROKEN = 0.02  # share of broken rows up to which rows are drawn again
 STEPS_OF_LONG_GAPS = 5  # steps of the column in half of the gaps from which its grid matters more than they do
+NARROW = 0.5  # maximum ratio of the width of signed gaps to that of their column
 SOMETIMES_EQUAL = 0.01  # share of rows without a gap from which gaps have a spike at zero
 BIN = 15  # bin width in minutes
 LEAST_GAIN = 0.3  # minimum reduction in entropy, in nats, from the column to the gaps
@@ -64,6 +65,21 @@ def _is_needed(gap: Gap, sample: pl.DataFrame) -> bool:
     exchanged = own[np.lexsort((generator(0, Stage.RULES, 2).random(len(own)), window))]
     n_more = np.mean((exchanged - base) * gap.sign < 0) - np.mean((own - base) * gap.sign < 0)
     return bool(n_more > RARELY_BROKEN)
+
+
+def is_narrow(gap: Gap, sample: pl.DataFrame) -> bool:
+    """Whether gaps vary much less than the column, so that a few exceptions of an order are worth a gap.
+
+    Hits of a player nearly always exceed the runs, but their difference says no more of a player than the hits do.
+    """
+    own, gaps = gap.own_units(sample).drop_nulls(), gap.forward(sample)[gap.target.name].drop_nulls()
+    return _width(gaps) <= NARROW * _width(own)
+
+
+def _width(series: pl.Series) -> float:
+    """Return the distance from the 10 % to the 90 % quantile; 0 without values."""
+    low, high = (np.quantile(series.to_numpy().astype(float), q) if len(series) else 0.0 for q in (0.1, 0.9))
+    return float(high - low)
 
 
 def typical_gap(gap: Gap, sample: pl.DataFrame) -> float:
