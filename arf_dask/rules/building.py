@@ -36,6 +36,7 @@ from arf_dask.rules.transforms.level import SMALLER, Level, finish_levels, left_
 from arf_dask.rules.verification import Asked, ColumnFacts, Counted
 
 MOST_LOWERS = 8
+CLEARLY_ORDERED = 0.99  # share of rows from which an order is worth a gap, however much that varies
 Count = Callable[[Asked], Counted]
 
 
@@ -361,7 +362,8 @@ def _take_near_orders(
             gaps.append((typical_gap(gap, sample), gap, rule))
     for _, gap, rule in sorted(gaps, key=lambda one: one[0]):
         is_free = gap.target.name not in transforms and rule not in rules
-        is_useful = is_free and is_narrow(gap, sample) and is_modelled_by_gap(gap, sample)
+        is_worth_it = rule.share >= CLEARLY_ORDERED or is_narrow(gap, sample)
+        is_useful = is_free and is_worth_it and is_modelled_by_gap(gap, sample)
         if is_useful and in_order([*transforms.values(), gap]) is not None:
             transforms[gap.target.name] = gap
             rules.append(rule)

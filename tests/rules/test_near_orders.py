@@ -78,3 +78,14 @@ def test_a_gap_that_varies_as_much_as_its_column_is_no_gap() -> None:
     strikeouts = (games * rng.uniform(0.0, 1.02, N)).round().astype(int) + (rng.random(N) < 0.02)
     model = fitted(pl.DataFrame({"games": games, "strikeouts": strikeouts}))
     assert [rule.text for rule in model.rules if rule.kind == "order"] == []
+
+
+def test_a_clear_order_is_a_gap_however_much_that_varies() -> None:
+    rng = np.random.default_rng(6)
+    built = rng.integers(1900, 2010, N)
+    rebuilt = np.where(rng.random(N) < 0.5, built, np.maximum(built, rng.integers(1950, 2010, N)))
+    rebuilt[7] = built[7] - 1
+    model = fitted(pl.DataFrame({"built": built, "rebuilt": rebuilt}))
+    drawn = model.sample(4_000, seed=1)
+    assert (drawn["rebuilt"] < drawn["built"]).mean() < 0.005
+    assert (drawn["rebuilt"] == drawn["built"]).mean() == pytest.approx(np.mean(rebuilt == built), abs=0.05)
