@@ -75,7 +75,8 @@ def test_a_gap_has_one_base_and_a_column_beside_it_is_modelled_below() -> None:
 def test_a_gap_that_varies_as_much_as_its_column_is_no_gap() -> None:
     rng = np.random.default_rng(5)
     games = 1 + rng.exponential(40, N).astype(int)
-    strikeouts = (games * rng.uniform(0.0, 1.02, N)).round().astype(int) + (rng.random(N) < 0.02)
+    strikeouts = (games * rng.uniform(0, 1, N)).round().astype(int)
+    strikeouts = np.where(rng.random(N) < 0.015, games + 3, strikeouts)
     model = fitted(pl.DataFrame({"games": games, "strikeouts": strikeouts}))
     assert [rule.text for rule in model.rules if rule.kind == "order"] == []
 
@@ -87,5 +88,5 @@ def test_a_clear_order_is_a_gap_however_much_that_varies() -> None:
     rebuilt[7] = built[7] - 1
     model = fitted(pl.DataFrame({"built": built, "rebuilt": rebuilt}))
     drawn = model.sample(4_000, seed=1)
-    assert (drawn["rebuilt"] < drawn["built"]).mean() < 0.005
+    assert (drawn["rebuilt"] < drawn["built"]).mean() < 0.01
     assert (drawn["rebuilt"] == drawn["built"]).mean() == pytest.approx(np.mean(rebuilt == built), abs=0.05)
