@@ -4,6 +4,7 @@ import ast
 import pkgutil
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -132,6 +133,7 @@ def folder_of(module: Any) -> Any:
     return module.split("/")[0]
 
 
+@cache
 def imported(tree: Any) -> Any:
     """Every module named in an import statement, also inside functions."""
     names = []
