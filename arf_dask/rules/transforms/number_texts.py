@@ -4,24 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 import polars as pl
 
 from arf_dask.data.number_texts import NumberForm, in_number_form, number_form, parse_form, read_numbers, write_numbers
-from arf_dask.data.value_sets import EVERYWHERE, Box, Region, Span, ValueSet, column_values, merged, physical_values
 from arf_dask.rules.expressions import Node
 from arf_dask.rules.targets import Target
-from arf_dask.rules.transforms.base import Link, require_details
-
-if TYPE_CHECKING:
-    from arf_dask.rules.relations import Relations
+from arf_dask.rules.transforms.base import require_details
+from arf_dask.rules.transforms.texts import Written
 
 LEAST_TEXTS = 20  # minimum number of distinct texts in a column that is modelled as numbers
 
 
 @dataclass(frozen=True)
-class Numbered(Link):
+class Numbered(Written):
     """A text column of numbers in one format. The range of its target is that of the numbers."""
 
     kind = "numbers"
@@ -35,47 +32,19 @@ class Numbered(Link):
     form: NumberForm
 
     @property
-    def outputs(self) -> dict[str, pl.DataType]:
-        return {self.target.name: self.form.dtype}
-
-    @property
     def modelled_target(self) -> Target:
         return replace(self.target, dtype=self.form.dtype, decimals=self.form.decimals)
-
-    def forward(self, frame: pl.DataFrame) -> dict[str, pl.Series]:
-        return {self.target.name: self.read(frame.get_column(self.target.name)).alias(self.target.name)}
-
-    def inverse(self, frame: pl.DataFrame, outputs: Mapping[str, pl.Series]) -> pl.Series:
-        texts = write_numbers(outputs[self.target.name], self.form)
-        return texts.cast(self.target.dtype, strict=False).alias(self.target.name)
 
     def read(self, series: pl.Series) -> pl.Series:
         """Parse texts as numbers; other texts become null."""
         return read_numbers(series, self.form)
 
-    def faults(self, frame: pl.DataFrame) -> pl.Series:
-        numbers, modelled = self.read(frame.get_column(self.target.name)), self.modelled_target
-        return ~modelled.in_range(modelled.units(numbers)) | modelled.forbidden_null(numbers)
+    def write(self, series: pl.Series) -> pl.Series:
+        """Format numbers."""
+        return write_numbers(series, self.form)
 
-    def off_grid(self, series: pl.Series) -> pl.Series:
-        """Flag texts that are not numbers of this format; nulls are not flagged."""
-        return ~in_number_form(series, self.form) & series.alias("").is_not_null()
-
-    def translate(self, wanted: ValueSet, known: Box, relations: Relations) -> Region:
-        numbers = self.numbers(wanted)
-        return Region(({self.target.name: numbers},) if numbers else ())
-
-    def numbers(self, wanted: ValueSet) -> ValueSet:
-        """Return the numbers of the observed range whose texts belong to a set."""
-        observed = self.modelled_target.observed()
-        if EVERYWHERE in wanted.spans:
-            return replace(observed, null=wanted.null, nan=False)
-        texts = column_values(wanted.points, pl.String())
-        points = physical_values(self.read(texts.filter(~self.off_grid(texts)))).to_list()
-        return observed & ValueSet(observed.dtype, null=wanted.null, spans=merged(Span(one, one) for one in points))
-
-    def measured(self, series: pl.Series) -> pl.Series:
-        return self.read(series)
+    def is_in_form(self, series: pl.Series) -> pl.Series:
+        return in_number_form(series, self.form)
 
     def text(self) -> str:
         """Describe the format."""

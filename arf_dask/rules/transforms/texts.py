@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Self
@@ -20,8 +21,59 @@ if TYPE_CHECKING:
 LEAST_TEXTS = 20  # minimum number of distinct texts in a column that is modelled as dates
 
 
+class Written(Link):
+    """A text column of values in one format. The range of its target is that of the values."""
+
+    @abstractmethod
+    def read(self, series: pl.Series) -> pl.Series:
+        """Parse texts as values; other texts become null."""
+
+    @abstractmethod
+    def write(self, series: pl.Series) -> pl.Series:
+        """Format values as texts."""
+
+    @abstractmethod
+    def is_in_form(self, series: pl.Series) -> pl.Series:
+        """Flag texts of the format."""
+
+    @property
+    def outputs(self) -> dict[str, pl.DataType]:
+        return {self.target.name: self.modelled_target.dtype}
+
+    def forward(self, frame: pl.DataFrame) -> dict[str, pl.Series]:
+        return {self.target.name: self.read(frame.get_column(self.target.name)).alias(self.target.name)}
+
+    def inverse(self, frame: pl.DataFrame, outputs: Mapping[str, pl.Series]) -> pl.Series:
+        texts = self.write(outputs[self.target.name])
+        return texts.cast(self.target.dtype, strict=False).alias(self.target.name)
+
+    def faults(self, frame: pl.DataFrame) -> pl.Series:
+        values, modelled = self.read(frame.get_column(self.target.name)), self.modelled_target
+        return ~modelled.in_range(modelled.units(values)) | modelled.forbidden_null(values)
+
+    def off_grid(self, series: pl.Series) -> pl.Series:
+        """Flag texts that are not of this format; nulls are not flagged."""
+        return ~self.is_in_form(series) & series.alias("").is_not_null()
+
+    def translate(self, wanted: ValueSet, known: Box, relations: Relations) -> Region:
+        values = self._values_of(wanted)
+        return Region(({self.target.name: values},) if values else ())
+
+    def _values_of(self, wanted: ValueSet) -> ValueSet:
+        """Return the values of the observed range whose texts belong to a set."""
+        observed = self.modelled_target.observed()
+        if EVERYWHERE in wanted.spans:
+            return replace(observed, null=wanted.null, nan=False)
+        texts = column_values(wanted.points, pl.String())
+        points = physical_values(self.read(texts.filter(~self.off_grid(texts)))).to_list()
+        return observed & ValueSet(observed.dtype, null=wanted.null, spans=merged(Span(one, one) for one in points))
+
+    def measured(self, series: pl.Series) -> pl.Series:
+        return self.read(series)
+
+
 @dataclass(frozen=True)
-class Parsed(Link):
+class Parsed(Written):
     """A text column of dates or times in one format. The range of its target is that of the parsed column."""
 
     kind = "dates"
@@ -29,10 +81,6 @@ class Parsed(Link):
 
     target: Target
     form: str
-
-    @property
-    def outputs(self) -> dict[str, pl.DataType]:
-        return {self.target.name: self.modelled_target.dtype}
 
     @property
     def modelled_target(self) -> Target:
@@ -43,43 +91,16 @@ class Parsed(Link):
         name = Name(self.target.name)
         return name if sorts_as_text(self.form) else Call("date_from", (name, Constant(self.form)))
 
-    def forward(self, frame: pl.DataFrame) -> dict[str, pl.Series]:
-        return {self.target.name: self.read(frame.get_column(self.target.name)).alias(self.target.name)}
-
-    def inverse(self, frame: pl.DataFrame, outputs: Mapping[str, pl.Series]) -> pl.Series:
-        return self.write(outputs[self.target.name]).alias(self.target.name)
-
     def read(self, series: pl.Series) -> pl.Series:
         """Parse texts as dates or datetimes; other texts become null."""
         return read_dates(series, self.form)
 
     def write(self, series: pl.Series) -> pl.Series:
-        """Format dates or datetimes, in the dtype of the column."""
-        return write_dates(series, self.form).cast(self.target.dtype, strict=False)
+        """Format dates or datetimes."""
+        return write_dates(series, self.form)
 
-    def faults(self, frame: pl.DataFrame) -> pl.Series:
-        dates, parsed = self.read(frame.get_column(self.target.name)), self.modelled_target
-        return ~parsed.in_range(parsed.units(dates)) | parsed.forbidden_null(dates)
-
-    def off_grid(self, series: pl.Series) -> pl.Series:
-        """Flag texts that are not dates of this format; nulls are not flagged."""
-        return ~in_form(series, self.form) & series.alias("").is_not_null()
-
-    def translate(self, wanted: ValueSet, known: Box, relations: Relations) -> Region:
-        dates = self.dates(wanted)
-        return Region(({self.target.name: dates},) if dates else ())
-
-    def dates(self, wanted: ValueSet) -> ValueSet:
-        """Return the dates of the observed range whose texts belong to a set."""
-        observed = self.modelled_target.observed()
-        if EVERYWHERE in wanted.spans:
-            return replace(observed, null=wanted.null, nan=False)
-        texts = column_values(wanted.points, pl.String())
-        points = physical_values(self.read(texts.filter(~self.off_grid(texts)))).to_list()
-        return observed & ValueSet(observed.dtype, null=wanted.null, spans=merged(Span(one, one) for one in points))
-
-    def measured(self, series: pl.Series) -> pl.Series:
-        return self.read(series)
+    def is_in_form(self, series: pl.Series) -> pl.Series:
+        return in_form(series, self.form)
 
     def text(self) -> str:
         """Describe the format."""
