@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import uuid
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
@@ -14,20 +13,18 @@ from typing import Any
 import polars as pl
 
 from arf_dask.data.stored_fields import parse_fields, require
-from arf_dask.errors import ModelFormatError, OptionError, OutputError
+from arf_dask.errors import ModelFormatError, OptionError
 from arf_dask.relational.chains import Chain
 from arf_dask.relational.families import TablesFitted
 from arf_dask.relational.graph import Reference, TableGraph
 from arf_dask.relational.histories import HistoryShape
 from arf_dask.relational.links import CLASS, FIXED, SELF, Link
-from arf_dask.runtime.disk import file_sha256, library_versions, remove_tree, resolve_path, sync_to_disk
-from arf_dask.runtime.locks import LockHeldError
-from arf_dask.runtime.replacement import current_path, own_directory, staging_path, swap_directory
+from arf_dask.runtime.disk import file_sha256, library_versions, resolve_path, sync_to_disk
+from arf_dask.runtime.replacement import current_path
 from arf_dask.runtime.urls import is_url, local_path
 from arf_dask.storage.fields import BAD_INPUT, MODEL_JSON, describe_dtype, json_value, parse_dtype
-from arf_dask.storage.model_file import LIBRARIES, model_hash, read_fitted, save
+from arf_dask.storage.model_file import LIBRARIES, model_hash, read_fitted, replacing, save
 from arf_dask.storage.rule_fields import describe_relations, parse_relations
-from arf_dask.storage.stores import output_errors
 from arf_dask.typing import PathLike
 
 TABLES_JSON = "tables.json"
@@ -72,18 +69,8 @@ def save_tables(fitted: TablesFitted, path: PathLike) -> None:
     if is_url(path):
         raise OptionError(f"path {str(path)!r}: models of several tables are saved to local directories.")
     target = _check_target(Path(local_path(path)))
-    try:
-        with output_errors(path), own_directory(target):
-            _check_target(target)
-            staging = staging_path(target, uuid.uuid4().hex)
-            try:
-                staging.mkdir()
-                _write(fitted, staging)
-                swap_directory(staging, target)
-            finally:
-                remove_tree(staging)
-    except LockHeldError as error:
-        raise OutputError(f"path {str(path)!r}: {error}. Wait until it has ended, or give another path.") from error
+    with replacing(path, target, _check_target) as staging:
+        _write(fitted, staging)
 
 
 def read_tables(path: PathLike) -> TablesFitted:

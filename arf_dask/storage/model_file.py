@@ -10,7 +10,8 @@ import hashlib
 import json
 import os
 import uuid
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -91,13 +92,26 @@ def save(fitted: Fitted, path: PathLike) -> None:
         check_refinement(fitted)
     except ModelFormatError as error:
         raise ModelFormatError(f"this model does not hold together and was not saved: {error}") from error
+    with replacing(path, target, check_model_path) as staging:
+        _write(fitted, staging)
+
+
+@contextmanager
+def replacing(path: PathLike, target: Path, check: Callable[[Path], object]) -> Iterator[Path]:
+    """Yield a new directory that takes the place of another one at the end, unless an error is raised.
+
+    Args:
+        path: what the caller gave, for messages.
+        target: the directory that is replaced.
+        check: raises an error unless the directory may be replaced; the previous lock owner may have changed it.
+    """
     try:
         with output_errors(path), own_directory(target):
-            check_model_path(target)  # the previous lock owner may have changed it
+            check(target)
             staging = staging_path(target, uuid.uuid4().hex)
             try:
                 staging.mkdir()
-                _write(fitted, staging)
+                yield staging
                 swap_directory(staging, target)
             finally:
                 remove_tree(staging)
